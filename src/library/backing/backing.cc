@@ -12,12 +12,11 @@ namespace {
 
 // kInvalidArgument for zero and for sizes that overflow.
 Result<uint64_t> RoundToGranularity(uint64_t bytes, uint64_t granularity) {
-  if (bytes == 0) return Status(StatusCode::kInvalidArgument, "a segment of 0 bytes cannot be made");
+  if (bytes == 0) return InvalidArgument("a segment of 0 bytes cannot be made");
   const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, granularity);
   if (rounded) return *rounded;
-  return Status(StatusCode::kInvalidArgument, "a segment of " + std::to_string(bytes) +
-                                                  " bytes cannot be made: rounded up to " + FormatBytes(granularity) +
-                                                  " it overflows 64 bits");
+  return InvalidArgument("a segment of ", bytes, " bytes cannot be made: rounded up to ", FormatBytes(granularity),
+                         " it overflows 64 bits");
 }
 
 }  // namespace
@@ -27,8 +26,7 @@ Status CanReach(const Driver& driver, const Placement& placement, int peer) {
     COMMPOOL_TRY(CheckReachable(driver, peer, peer));
     const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, peer));
     if (info.host_numa_memory) return Status();
-    return Status(StatusCode::kNotSupported,
-                  "device " + std::to_string(peer) + " cannot map memory of a host NUMA node");
+    return NotSupported("device ", peer, " cannot map memory of a host NUMA node");
   }
   return CheckReachable(driver, peer, placement.device);
 }
@@ -72,7 +70,7 @@ Segment::Segment(const Backing& backing, CUdeviceptr address, uint64_t bytes)
 
 Status Segment::CheckLives(const char* what) const {
   if (lives_) return Status();
-  return Status(StatusCode::kFailedPrecondition, std::string(what) + ": the segment was freed");
+  return FailedPrecondition(what, ": the segment was freed");
 }
 
 Status Segment::Grant(std::span<const int> peers) {
@@ -89,16 +87,14 @@ Status Segment::Grant(std::span<const int> peers) {
 Status Segment::Revoke(int peer) {
   COMMPOOL_TRY(CheckLives("revoking access"));
   if (peer == context_->device()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "the access of the memory's own device " + std::to_string(peer) + " cannot be taken back");
+    return InvalidArgument("the access of the memory's own device ", peer, " cannot be taken back");
   }
   ContextGuard guard(driver_, context_->get());
   return RevokePeer(peer);
 }
 
 Status Segment::RevokePeer(int peer) {
-  return Status(StatusCode::kFailedPrecondition,
-                "revoking the access of device " + std::to_string(peer) + ": " + row_.why_no_revoke);
+  return FailedPrecondition("revoking the access of device ", peer, ": ", row_.why_no_revoke);
 }
 
 Result<int> Segment::Descriptor() {
@@ -163,8 +159,7 @@ MemoryFacts Backing::Facts() const { return {NameOf(placement()), ""}; }
 Status Backing::CanShare() const {
   const MemoryKind kind = memory();
   if (kind == MemoryKind::kVirtual || kind == MemoryKind::kHostVirtual) return Status();
-  return Status(StatusCode::kNotSupported,
-                std::string("memory of the ") + row_.name + " backing has no handle that another process can import");
+  return NotSupported("memory of the ", row_.name, " backing has no handle that another process can import");
 }
 
 HandleTraits Backing::handle_traits() const {
@@ -198,11 +193,11 @@ Status Backing::CanGrant(int peer) const {
   // Every device that the process sees may use it.
   if (memory() == MemoryKind::kPinned) return CheckReachable(driver(), peer, peer);
   if (memory() != MemoryKind::kForeign || peer == placement().device) return CanReach(driver(), placement(), peer);
-  return Status(StatusCode::kNotSupported, row_.why_no_revoke);
+  return NotSupported(row_.why_no_revoke);
 }
 
 Status Backing::CanRevoke() const {
-  return row_.why_no_revoke == nullptr ? Status() : Status(StatusCode::kFailedPrecondition, row_.why_no_revoke);
+  return row_.why_no_revoke == nullptr ? Status() : FailedPrecondition(row_.why_no_revoke);
 }
 
 }  // namespace commpool::internal

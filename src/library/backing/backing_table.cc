@@ -26,23 +26,19 @@ const BackingRow* FindRow(Predicate fits) {
 Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kDevice) {
     const auto makes_host_memory = [](const BackingRow& other) { return other.places != Places::kDevice; };
-    return Status(StatusCode::kInvalidArgument,
-                  std::string("the ") + row.name +
-                      " backing makes device memory only: a host NUMA location needs one of " +
-                      NamesOfBackings(makes_host_memory));
+    return InvalidArgument("the ", row.name, " backing makes device memory only: a host NUMA location needs one of ",
+                           NamesOfBackings(makes_host_memory));
   }
   if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kHost) {
-    return Status(StatusCode::kInvalidArgument, std::string("the ") + row.name +
-                                                    " backing is host memory wherever its location says: leave "
-                                                    "location as it is, and name a node by numa_node");
+    return InvalidArgument("the ", row.name,
+                           " backing is host memory wherever its location says: leave "
+                           "location as it is, and name a node by numa_node");
   }
   if (placement.numa_node < -1) {
-    return Status(StatusCode::kInvalidArgument,
-                  "there is no host NUMA node " + std::to_string(placement.numa_node) + ": -1 means the nearest");
+    return InvalidArgument("there is no host NUMA node ", placement.numa_node, ": -1 means the nearest");
   }
   if (placement.kind == Placement::Kind::kDevice && placement.numa_node != -1 && row.places != Places::kHost) {
-    return Status(StatusCode::kInvalidArgument,
-                  "host NUMA node " + std::to_string(placement.numa_node) + " was named for device memory");
+    return InvalidArgument("host NUMA node ", placement.numa_node, " was named for device memory");
   }
   return Status();
 }
@@ -52,9 +48,8 @@ Status CheckPlacement(const BackingRow& row, const Placement& placement) {
 Status CheckGrants(const Backing& backing) {
   const Status revocable = backing.CanRevoke();
   if (backing.grants() == Grants::kReadWrite || revocable.ok()) return Status();
-  return Status(StatusCode::kNotSupported, "peers cannot be granted to read alone (grants READ) with the " +
-                                               std::string(backing.name()) + " backing's memory of " +
-                                               backing.Facts().what + ": " + revocable.message());
+  return NotSupported("peers cannot be granted to read alone (grants READ) with the ", backing.name(),
+                      " backing's memory of ", backing.Facts().what, ": ", revocable.message());
 }
 
 }  // namespace
@@ -85,9 +80,7 @@ const char* Name(BackingKind kind) {
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request) {
   Placement placement = request.placement;
   const BackingRow* const row = FindBacking(request.kind);
-  if (row == nullptr) {
-    return Status(StatusCode::kNotSupported, "there is no backing " + std::to_string(static_cast<int>(request.kind)));
-  }
+  if (row == nullptr) return NotSupported("there is no backing ", static_cast<int>(request.kind));
   const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
   COMMPOOL_TRY(CheckPlacement(*row, placement));
   if (row->places == Places::kHost) placement.kind = Placement::Kind::kHostNuma;

@@ -23,7 +23,7 @@ Status Bind(const Driver& driver, NodePages& pages, int node) {
     const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, device));
     if (NearestNode(info) == node) return Status();
   }
-  return Status(StatusCode::kInvalidArgument, "there is no host NUMA node " + std::to_string(node));
+  return InvalidArgument("there is no host NUMA node ", node);
 }
 
 class BoundSegment : public Segment {
@@ -83,8 +83,7 @@ class BoundBacking : public Backing {
                            driver().cuda.cuMemHostGetDevicePointer(&of_device, reinterpret_cast<void*>(address), 0),
                            {.call = "cuMemHostGetDevicePointer", .device = placement().device}));
     if (of_device == address) return Status();
-    return Status(StatusCode::kNotSupported, "device " + std::to_string(placement().device) +
-                                                 " uses registered memory at other addresses than the CPU");
+    return NotSupported("device ", placement().device, " uses registered memory at other addresses than the CPU");
   }
 
   const std::string why_;
@@ -99,7 +98,7 @@ Result<std::unique_ptr<Backing>> MakeBoundBacking(const BackingRow& row, const B
   // Whether node and registration work shows with the smallest piece.
   const Status probed = backing->Make({.bytes = 1}).status();
   if (probed.ok() || probed.code() == StatusCode::kOutOfMemory) return std::unique_ptr<Backing>(std::move(backing));
-  return why.empty() ? probed : Status(probed.code(), probed.message() + "; before that: " + why);
+  return why.empty() ? probed : Failure(probed.code(), probed.message(), "; before that: ", why);
 }
 
 }  // namespace commpool::internal

@@ -25,7 +25,7 @@ class NcclBacking : public Backing {
   // NCCL has granted every device that can reach the memory, unless it fell back.
   Status CanGrant(int peer) const override {
     if (memory_ != MemoryKind::kLinear) return Backing::CanGrant(peer);
-    return Status(StatusCode::kNotSupported, std::string(kFellBack) + ", and granted no peer");
+    return NotSupported(kFellBack, ", and granted no peer");
   }
   Status CanRegisterWindow() const override {
     const Status status = Backing::CanRegisterWindow();
@@ -39,7 +39,7 @@ class NcclBacking : public Backing {
     NoteOldErrorText(driver());
     const ncclResult_t result = driver().nccl.ncclMemAlloc(&pointer, bytes);
     Status status = CheckNccl(driver(), result, {.call = "ncclMemAlloc", .device = placement().device, .bytes = bytes});
-    if (!status.ok()) return HasMemoryFor(bytes) ? status : Status(StatusCode::kOutOfMemory, status.message());
+    if (!status.ok()) return HasMemoryFor(bytes) ? status : OutOfMemory(status.message());
     memory_ = KindOf(pointer);
     auto free = [&driver = driver(), pointer, bytes, device = placement().device] {
       NoteOldErrorText(driver);
@@ -69,9 +69,9 @@ class NcclBacking : public Backing {
 // Whether this NCCL has ncclMemAlloc.
 Status CanMakeNccl(const Driver& driver, const DeviceInfo&, const Placement&) {
   const NcclLibrary& nccl = driver.nccl;
-  if (!nccl.available()) return Status(StatusCode::kNotSupported, "there is no NCCL: " + nccl.why_missing);
+  if (!nccl.available()) return NotSupported("there is no NCCL: ", nccl.why_missing);
   if (nccl.ncclMemAlloc != nullptr && nccl.ncclMemFree != nullptr) return Status();
-  return Status(StatusCode::kNotSupported, "ncclMemAlloc needs NCCL 2.19: this is " + FormatNcclVersion(nccl.version));
+  return NotSupported("ncclMemAlloc needs NCCL 2.19: this is ", FormatNcclVersion(nccl.version));
 }
 
 Result<std::unique_ptr<Backing>> MakeNcclBacking(BackingBasis basis, const BackingRequest&) {
@@ -88,38 +88,33 @@ Result<std::unique_ptr<Backing>> MakeNcclBacking(BackingBasis basis, const Backi
 }  // namespace
 
 Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory) {
-  if (!nccl.has_local_registration()) return Status(StatusCode::kNotSupported, nccl.WhyNoLocalRegistration());
+  if (!nccl.has_local_registration()) return NotSupported(nccl.WhyNoLocalRegistration());
   if (memory != MemoryKind::kHostVirtual && memory != MemoryKind::kPinned) return Status();
-  return Status(StatusCode::kNotSupported,
-                "NCCL's collectives use no registered host memory: 2.28 takes it and does not use it, 2.30 skips it");
+  return NotSupported(
+      "NCCL's collectives use no registered host memory: 2.28 takes it and does not use it, 2.30 skips it");
 }
 
 Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory) {
-  if (!nccl.has_windows()) return Status(StatusCode::kNotSupported, nccl.WhyNoWindows());
+  if (!nccl.has_windows()) return NotSupported(nccl.WhyNoWindows());
   switch (memory) {
     case MemoryKind::kVirtual:
       return Status();
     case MemoryKind::kHostVirtual:
       if (nccl.has_host_windows()) return Status();
-      return Status(StatusCode::kNotSupported,
-                    "windows over host memory need NCCL 2.30.3: this is " + FormatNcclVersion(nccl.version));
+      return NotSupported("windows over host memory need NCCL 2.30.3: this is ", FormatNcclVersion(nccl.version));
     case MemoryKind::kUnshareable:
-      return Status(StatusCode::kNotSupported,
-                    "the device makes no shareable handles, and other ranks import a window's handle");
+      return NotSupported("the device makes no shareable handles, and other ranks import a window's handle");
     case MemoryKind::kLinear:
-      return Status(
-          StatusCode::kNotSupported,
+      return NotSupported(
           "cudaMalloc memory has no handle that another rank could import: windows need the vmm or the nccl backing");
     case MemoryKind::kForeign:
-      return Status(
-          StatusCode::kNotSupported,
+      return NotSupported(
           "a window needs one cuMemCreate handle a segment, which a user's functions do not promise: windows need the "
           "vmm or the nccl backing");
     case MemoryKind::kPinned:
-      return Status(StatusCode::kNotSupported,
-                    "pinned memory of the host has no handle that another rank could import");
+      return NotSupported("pinned memory of the host has no handle that another rank could import");
   }
-  return Status(StatusCode::kNotSupported, "unknown memory");
+  return NotSupported("unknown memory");
 }
 
 constinit const BackingRow kNcclBacking = {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <optional>
 
+#include "src/library/base/failure.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -30,19 +32,16 @@ Result<NodePages> NodePages::Make(uint64_t bytes, uint64_t alignment) {
   const std::optional<uint64_t> padded = CheckedAdd(bytes, alignment - kPageBytes);
   HostPages pages = padded ? HostPages::Make(*padded) : HostPages();
   if (pages.valid()) return NodePages(std::move(pages), bytes, alignment);
-  return Status(StatusCode::kOutOfMemory, "the process has no addresses for " + FormatBytes(bytes) + " of host memory");
+  return OutOfMemory("the process has no addresses for ", FormatBytes(bytes), " of host memory");
 }
 
 Status NodePages::BindTo(int node) {
-  if (!HostHasNode(node)) {
-    return Status(StatusCode::kInvalidArgument, "there is no host NUMA node " + std::to_string(node));
-  }
+  if (!HostHasNode(node)) return InvalidArgument("there is no host NUMA node ", node);
   std::array<unsigned long, kMostNodes / kBitsOfWord> nodes{};
   nodes[static_cast<size_t>(node / kBitsOfWord)] = 1ul << (node % kBitsOfWord);
   if (syscall(SYS_mbind, address(), bytes_, MPOL_BIND, nodes.data(), kMostNodes + 1, 0) == 0) return Status();
-  return Status(StatusCode::kNotSupported, "the kernel binds no memory of this process to NUMA node " +
-                                               std::to_string(node) + " (mbind: " + std::strerror(errno) +
-                                               "; a container needs CAP_SYS_NICE for it)");
+  return NotSupported("the kernel binds no memory of this process to NUMA node ", node,
+                      " (mbind: ", std::strerror(errno), "; a container needs CAP_SYS_NICE for it)");
 }
 
 NodeAnswer AskKernel(const Driver& driver, const void* address, uint64_t bytes, int expected) {
@@ -73,9 +72,8 @@ NodeAnswer AskHandle(const Driver& driver, const PhysicalMemory& memory) {
 Status NodeProof::Add(const NodeAnswer& answer) {
   const bool of_kernel = answer.witness == NodeWitness::kKernel;
   if (answer.witness != NodeWitness::kNobody && answer.node != node_) {
-    return Status(StatusCode::kNotSupported, "memory for host NUMA node " + std::to_string(node_) + " lies on node " +
-                                                 std::to_string(answer.node) +
-                                                 (of_kernel ? ", says move_pages" : ", says the driver of its handle"));
+    return NotSupported("memory for host NUMA node ", node_, " lies on node ", answer.node,
+                        of_kernel ? ", says move_pages" : ", says the driver of its handle");
   }
   const int witness = static_cast<int>(answer.witness);
   int known = weakest_;

@@ -38,14 +38,12 @@ class UserBacking : public Backing {
   MemoryKind memory() const override { return MemoryKind::kForeign; }
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
     const std::string what = Describe("allocate", bytes, placement().device);
-    if (bytes > PTRDIFF_MAX) {
-      return Status(StatusCode::kInvalidArgument, what + " takes no size over " + std::to_string(PTRDIFF_MAX));
-    }
+    if (bytes > PTRDIFF_MAX) return InvalidArgument(what, " takes no size over ", PTRDIFF_MAX);
     void* pointer = nullptr;
     COMMPOOL_TRY(CallUserFunction(kAllocate, what, [&] {
       pointer = user_.allocate(static_cast<ptrdiff_t>(bytes), placement().device, request.stream, user_.context);
     }));
-    if (pointer == nullptr) return Status(StatusCode::kOutOfMemory, what + " returned null");
+    if (pointer == nullptr) return OutOfMemory(what, " returned null");
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     auto segment =
         std::make_unique<PlainSegment>(*this, address, bytes, [=, user = user_, device = placement().device] {
@@ -55,7 +53,7 @@ class UserBacking : public Backing {
         });
     const std::string complaint = WhyUnusable(address);
     // The segment frees what the user's function made.
-    if (!complaint.empty()) return Status(StatusCode::kInvalidArgument, what + " returned " + complaint);
+    if (!complaint.empty()) return InvalidArgument(what, " returned ", complaint);
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
@@ -85,8 +83,8 @@ class UserBacking : public Backing {
 Result<std::unique_ptr<Backing>> MakeUserBacking(BackingBasis basis, const BackingRequest& request) {
   const UserAllocator& user = request.user;
   if (user.allocate == nullptr || user.free == nullptr) {
-    return Status(StatusCode::kInvalidArgument, std::string("a user backing needs both functions: user_") +
-                                                    (user.allocate == nullptr ? "allocate" : "free") + " is null");
+    return InvalidArgument("a user backing needs both functions: user_", user.allocate == nullptr ? "allocate" : "free",
+                           " is null");
   }
   return std::unique_ptr<Backing>(std::make_unique<UserBacking>(basis, user));
 }

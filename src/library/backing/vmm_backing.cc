@@ -176,8 +176,7 @@ class VmmBacking : public Backing {
 // The device's own answer. What a NUMA node gives shows only when a backing is made.
 Status CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
   if (info.virtual_memory || placement.kind == Placement::Kind::kHostNuma) return Status();
-  return Status(StatusCode::kNotSupported,
-                "device " + std::to_string(info.device) + " has no virtual memory management (cuMemCreate)");
+  return NotSupported("device ", info.device, " has no virtual memory management (cuMemCreate)");
 }
 
 // The last step of the ladder: neither pages nor handles.

@@ -70,14 +70,14 @@ Status CheckDirectory(const std::string& directory, uint64_t bytes) {
     return SystemFailure("directory " + Quoted(directory), errno, StatusCode::kInvalidArgument);
   }
   if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC || system.f_type == HUGETLBFS_MAGIC) {
-    return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) +
-                                                    " lies in the host's memory (tmpfs): name one on a disk, or keep "
-                                                    "in pageable memory");
+    return InvalidArgument("directory ", Quoted(directory),
+                           " lies in the host's memory (tmpfs): name one on a disk, or keep "
+                           "in pageable memory");
   }
   const uint64_t left = uint64_t{system.f_bavail} * static_cast<uint64_t>(system.f_bsize);
   if (bytes <= left) return Status();
-  return Status(StatusCode::kOutOfMemory, "the disk of directory " + Quoted(directory) + " has no room for " +
-                                              FormatBytes(bytes) + ": " + FormatBytes(left) + " are left");
+  return OutOfMemory("the disk of directory ", Quoted(directory), " has no room for ", FormatBytes(bytes), ": ",
+                     FormatBytes(left), " are left");
 }
 
 // Lets reads and writes go past the system's cache. Returns whether the file system can do that.
@@ -151,9 +151,8 @@ Status KeptFile::Failed(const char* call, int error) const {
 }
 
 Status KeptFile::NotAsKept(const std::string& how) const {
-  return Status(StatusCode::kFailedPrecondition,
-                "the file " + Quoted(path()) + " with what was kept " + how +
-                    ": its contents cannot come back. The blocks can be freed, and the pool closed");
+  return FailedPrecondition("the file ", Quoted(path()), " with what was kept ", how,
+                            ": its contents cannot come back. The blocks can be freed, and the pool closed");
 }
 
 Status KeptFile::Write(uint64_t offset, const void* from, uint64_t bytes) {

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "src/library/base/environment.h"
+#include "src/library/base/failure.h"
 #include "src/library/base/write_signals.h"
 
 namespace commpool::internal {
@@ -19,8 +20,7 @@ Result<LogLevel> ParseLogLevel(const std::string& text) {
   if (text.empty()) return LogLevel::kWarning;
   const auto* const found = std::find(std::begin(kNames), std::end(kNames), text);
   if (found != std::end(kNames)) return static_cast<LogLevel>(found - kNames);
-  return Status(StatusCode::kInvalidArgument,
-                "COMMPOOL_LOG is \"" + text + "\": it may be error, warning, info or debug");
+  return InvalidArgument("COMMPOOL_LOG is \"", text, "\": it may be error, warning, info or debug");
 }
 
 bool LogEnabled(LogLevel level) {

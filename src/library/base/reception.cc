@@ -42,8 +42,7 @@ Result<Caller> Reception::Next(Deadline deadline) {
     }
     if (slices.Over()) {
       const std::string why = out_of_room_.ok() ? std::string() : "; " + out_of_room_.message();
-      return Status(StatusCode::kDeadlineExceeded,
-                    "nobody new said hello at " + address() + " before the deadline" + why);
+      return DeadlineExceeded("nobody new said hello at ", address(), " before the deadline", why);
     }
     Wait(slices.end());
     COMMPOOL_TRY(AcceptAll());

@@ -113,10 +113,6 @@ std::optional<sockaddr_in> ParseAddress(std::string_view text) {
   return address;
 }
 
-Status Failure(StatusCode code, const char* action, const std::string& address, const std::string& reason) {
-  return Status(code, std::string(action) + " " + address + ": " + reason);
-}
-
 // Whether an error of accept() is about one caller or its network; then the next caller may be fine.
 bool ConcernsOneCaller(int error) {
   constexpr std::array kErrors = {EINTR,     ECONNABORTED, EPROTO,       EPERM,      ENETDOWN,   ENOPROTOOPT,
@@ -135,7 +131,7 @@ bool WaitReady(int descriptor, short events, Deadline deadline) {
 }
 
 Status DeadlinePassed(const char* action, const std::string& address) {
-  return Failure(StatusCode::kDeadlineExceeded, action, address, "no answer before the deadline");
+  return DeadlineExceeded(action, " ", address, ": no answer before the deadline");
 }
 
 const char* ActionOf(const Transfer& transfer) { return transfer.sends ? "sending to" : "receiving from"; }
@@ -210,7 +206,7 @@ Status Transfer::MoveSome() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (count < 0) return SystemFailure(std::string(ActionOf(*this)) + " " + peer);
-    if (count == 0 && !sends) return Failure(StatusCode::kRemoteFailure, ActionOf(*this), peer, "the peer closed");
+    if (count == 0 && !sends) return RemoteFailure(ActionOf(*this), " ", peer, ": the peer closed");
     data += count;
     left -= static_cast<size_t>(count);
   }
@@ -266,14 +262,14 @@ Result<std::optional<Connection>> Listener::AcceptNow() {
 
 Result<Connection> Connect(const std::string& address, Deadline deadline) {
   const std::optional<sockaddr_in> target = ParseAddress(address);
-  if (!target) return Failure(StatusCode::kInvalidArgument, "connecting to", address, "not an IPv4 address and port");
+  if (!target) return InvalidArgument("connecting to ", address, ": not an IPv4 address and port");
   int pause_milliseconds = 1;
   WaitSlices slices(deadline);
   while (true) {
     std::optional<PrivateSocket> connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
     if (connected) return Connection(std::move(*connected));
     if (slices.Over()) {
-      return Failure(StatusCode::kDeadlineExceeded, "connecting to", address, "the port refused until the deadline");
+      return DeadlineExceeded("connecting to ", address, ": the port refused until the deadline");
     }
     poll(nullptr, 0, std::min(PollWait(deadline), pause_milliseconds));
     pause_milliseconds = std::min(pause_milliseconds * 2, 50);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/library/base/check.h"
+#include "src/library/base/failure.h"
 
 namespace commpool::internal {
 
@@ -42,10 +43,9 @@ Result<std::thread> StartThread(const char* name, std::function<void()> body) {
       }
     });
   } catch (const std::system_error& error) {
-    return Status(StatusCode::kOutOfMemory,
-                  std::string("the host refused commpool a thread, ") + name + " (" + error.code().message() +
-                      "): a limit on threads (ulimit -u, the cgroup's pids.max) or on memory is reached; raise it and "
-                      "call again");
+    return OutOfMemory("the host refused commpool a thread, ", name, " (", error.code().message(),
+                       "): a limit on threads (ulimit -u, the cgroup's pids.max) or on memory is reached; raise it and "
+                       "call again");
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "commpool/status.h"
+#include "src/library/base/failure.h"
 
 namespace commpool::internal {
 

@@ -17,11 +17,9 @@ namespace {
 Status CheckTarget(Target target) {
   if (target.kind() == Target::Kind::kPool || target.device() >= 0) return Status();
   const std::string named = "device " + std::to_string(target.device());
-  if (target.kind() == Target::Kind::kScopes) {
-    return Status(StatusCode::kInvalidArgument, named + ": name the one allocated on");
-  }
+  if (target.kind() == Target::Kind::kScopes) return InvalidArgument(named, ": name the one allocated on");
   if (target.device() == COMMPOOL_CURRENT_DEVICE) return Status();
-  return Status(StatusCode::kInvalidArgument, named + " is negative");
+  return InvalidArgument(named, " is negative");
 }
 
 // For requests that the thread's recent caches cannot serve. A separate function, so that the fast path saves no

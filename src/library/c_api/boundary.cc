@@ -50,9 +50,8 @@ Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
   if (environment.record_stacks == "python") options.stack = &StackInPython;
   if (environment.record_stacks == "native") options.stack = &NativeStack;
   if (options.stack != nullptr || environment.record_stacks.empty()) return options;
-  return Status(
-      StatusCode::kInvalidArgument,
-      "COMMPOOL_RECORD_STACKS is \"" + Printable(environment.record_stacks.c_str()) + "\": it may be python or native");
+  return InvalidArgument("COMMPOOL_RECORD_STACKS is \"", Printable(environment.record_stacks.c_str()),
+                         "\": it may be python or native");
 }
 
 // A program runs as well without its recording, so a failure is a line in the log.
@@ -68,8 +67,8 @@ Status OpenWith(const LoaderOptions& options) {
   MutexLock lock(TheOpening().mutex);
   if (const Runtime* runtime = OpenedProcessRuntime()) {
     if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
-    return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
-                                                       "; call commpool_initialize first");
+    return FailedPrecondition("another driver is open already: ", runtime->driver().description,
+                              "; call commpool_initialize first");
   }
   for (const std::string& slip : Environment::Slips()) Log(LogLevel::kWarning, slip);
   Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
@@ -120,8 +119,7 @@ Result<Runtime*> RefusingRuntime(const Status& why) {
 Status MeasureDriver() {
   MutexLock lock(TheOpening().mutex);
   if (OpenedProcessRuntime() != nullptr) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the driver is open already: measure it before commpool_initialize and any other call");
+    return FailedPrecondition("the driver is open already: measure it before commpool_initialize and any other call");
   }
   TheOpening().measured = true;
   return Status();
@@ -152,10 +150,10 @@ commpool_status Report(const Status& status) noexcept {
 }
 
 Status RefuseCallOf(const UserFunctionKind& running) {
-  return Status(StatusCode::kFailedPrecondition,
-                std::string("commpool was called by ") + running.name +
-                    ", which it may not be: the call that runs this function holds what this one would wait for. Take "
-                    "the memory from CUDA or another allocator");
+  return FailedPrecondition(
+      "commpool was called by ", running.name,
+      ", which it may not be: the call that runs this function holds what this one would wait for. Take "
+      "the memory from CUDA or another allocator");
 }
 
 commpool_status ReportException(const char* call) noexcept {
@@ -164,7 +162,7 @@ commpool_status ReportException(const char* call) noexcept {
   } catch (const std::bad_alloc&) {
     EndWithoutHostMemory(call);
   } catch (const std::exception& exception) {
-    return Report(Status(StatusCode::kInternal, std::string("exception: ") + exception.what()));
+    return Report(Failure(StatusCode::kInternal, "exception: ", exception.what()));
   } catch (...) {
     return Report(Status(StatusCode::kInternal, "an exception"));
   }

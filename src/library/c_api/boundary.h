@@ -57,7 +57,7 @@ const char* LastErrorMessage();
 // call (rule 12).
 commpool_status ReportException(const char* call) noexcept;
 
-inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
+inline Status NullOutput() { return InvalidArgument("the output pointer is null"); }
 
 // Runs `body`, which returns a Status, for the function of the C ABI that calls it. An exception becomes a code. Call
 // it for functions that need no runtime; all others enter by the functions below.

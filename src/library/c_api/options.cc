@@ -22,7 +22,7 @@ Status RefusedByTheProgram(const char* why) {
   std::string sentence(why, strnlen(why, kMostReasonBytes));
   std::replace_if(
       sentence.begin(), sentence.end(), [](unsigned char letter) { return letter < ' '; }, ' ');
-  return Invalid(sentence);
+  return InvalidArgument(sentence);
 }
 
 // Reads an option whose value is one of several words.
@@ -30,8 +30,8 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   const int32_t number = NumberOf(given.backing);
   const BackingRow* const backing = FindBacking(number);
   if (backing == nullptr) {
-    return Invalid("pool options: backing " + std::to_string(number) + " is none of " +
-                   NamesOfBackings([](const BackingRow&) { return true; }));
+    return InvalidArgument("pool options: backing ", number, " is none of ",
+                           NamesOfBackings([](const BackingRow&) { return true; }));
   }
   read->backing.kind = backing->kind;
   Placement& placement = read->backing.placement;
@@ -48,20 +48,18 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
 Status CheckValues(const commpool_pool_options& given) {
   uint64_t known = 0;
   for (const SettingRow& row : SettingRows()) known |= row.option;
-  if (given.device < 0) return Invalid("pool options: device " + std::to_string(given.device) + " is negative");
-  if (given.numa_node < -1)
-    return Invalid("pool options: numa_node " + std::to_string(given.numa_node) + " is below -1");
+  if (given.device < 0) return InvalidArgument("pool options: device ", given.device, " is negative");
+  if (given.numa_node < -1) return InvalidArgument("pool options: numa_node ", given.numa_node, " is below -1");
   if ((given.given & ~known) != 0) {
-    return Invalid("pool options: given " + std::to_string(given.given) + " has bits that name no option");
+    return InvalidArgument("pool options: given ", given.given, " has bits that name no option");
   }
   if (given.peer_count != 0 && given.peers == nullptr)
-    return Invalid("pool options: peers is null and peer_count is not 0");
+    return InvalidArgument("pool options: peers is null and peer_count is not 0");
   if (given.peer_count > kMostPeers) {
-    return Invalid("pool options: peer_count " + std::to_string(given.peer_count) +
-                   " is more devices than any machine has");
+    return InvalidArgument("pool options: peer_count ", given.peer_count, " is more devices than any machine has");
   }
   if (given.symmetric_across != nullptr || given.all_gather == nullptr) return Status();
-  return Invalid("pool options: all_gather is for symmetric pools: set symmetric_across too");
+  return InvalidArgument("pool options: all_gather is for symmetric pools: set symmetric_across too");
 }
 
 // A configuration that only says how to reach the other ranks.
@@ -92,7 +90,7 @@ Result<std::vector<uint64_t>> ReadBlocks(const char* what, const void* const* bl
                                          FunctionRef<Status(const void*)> is_live) {
   std::vector<uint64_t> addresses;
   if (count != 0 && blocks == nullptr) {
-    return Invalid(std::string(what) + " is null and its count is not 0");
+    return InvalidArgument(what, " is null and its count is not 0");
   }
   for (size_t place = 0; place < count; ++place) {
     COMMPOOL_TRY(is_live(blocks[place]).under(std::string(what) + " " + std::to_string(place)));
@@ -105,22 +103,22 @@ Result<std::vector<uint64_t>> ReadBlocks(const char* what, const void* const* bl
 // Options that say nothing beside others: the program means something else than it says.
 Status CheckSayAnything(const commpool_sleep_options& given, Keep keep, KeptIn in) {
   const bool directory = given.directory != nullptr && *given.directory != 0;
-  if (directory && in != KeptIn::kFiles) return Invalid("directory is for kept_in FILES");
+  if (directory && in != KeptIn::kFiles) return InvalidArgument("directory is for kept_in FILES");
   const bool copies = given.blocks != nullptr || given.constant_count != 0 || given.retain != 0 || directory;
   if (keep == Keep::kHost || !copies) return Status();
-  return Invalid("keep DISCARD keeps nothing: blocks, constants, retain and directory are for keep HOST");
+  return InvalidArgument("keep DISCARD keeps nothing: blocks, constants, retain and directory are for keep HOST");
 }
 
 Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const void*)> is_live, KeptCopies& copies) {
   const bool files = copies.in == KeptIn::kFiles;
   if (files && (given.directory == nullptr || *given.directory == 0)) {
-    return Invalid("kept_in FILES needs a directory");
+    return InvalidArgument("kept_in FILES needs a directory");
   }
   if (files && given.retain != 0) {
-    return Invalid("copies in files are not retained: those in the host's memory are");
+    return InvalidArgument("copies in files are not retained: those in the host's memory are");
   }
   if (given.constant_count != 0 && given.retain == 0) {
-    return Invalid("constants are copied once where copies are retained: set retain");
+    return InvalidArgument("constants are copied once where copies are retained: set retain");
   }
   if (files) copies.directory = given.directory;
   copies.retain = given.retain != 0;
@@ -132,7 +130,7 @@ Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const 
 
 Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live,
                         SleepRequest& request) {
-  if (given == nullptr) return Invalid("the sleep options are null");
+  if (given == nullptr) return InvalidArgument("the sleep options are null");
   COMMPOOL_TRY(CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given)));
   COMMPOOL_TRY(ReadWord("keep", NumberOf(given->keep), {"DISCARD", "HOST"}, &request.keep));
   COMMPOOL_TRY(ReadGraphs(NumberOf(given->graphs), &request.graphs));

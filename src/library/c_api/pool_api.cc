@@ -26,10 +26,10 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
                           Status (PoolPeers::*call)(const std::vector<int>&), const char* name = __builtin_FUNCTION()) {
   const auto checked = [&](Pool& found) {
     if (count != 0 && devices == nullptr) {
-      return Invalid("devices is null and count is not 0");
+      return InvalidArgument("devices is null and count is not 0");
     }
     if (count > kMostPeers) {
-      return Invalid("count " + std::to_string(count) + " is more devices than any machine has");
+      return InvalidArgument("count ", count, " is more devices than any machine has");
     }
     return (found.segments().peers.*call)(std::vector<int>(devices, devices + count));
   };
@@ -41,11 +41,10 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
                                                const char* name = __builtin_FUNCTION()) {
   const auto find = [&](Runtime& runtime) -> Status {
     if (window == nullptr || offset == nullptr) {
-      return Invalid("window or offset is null");
+      return InvalidArgument("window or offset is null");
     }
     std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
-    return Status(StatusCode::kNotFound,
-                  "pool " + owner->name() + " has no window on this communicator that holds the pointer");
+    return NotFound("pool ", owner->name(), " has no window on this communicator that holds the pointer");
   };
   return WithRuntime(find, CallKind::kAny, name);
 }
@@ -67,8 +66,7 @@ void* AllocateFor(const Slot& slot, size_t bytes, int device, CUstream_st* strea
   const PoolHandle pool = slot.pool.load(std::memory_order_acquire);
   const int own = slot.device.load(std::memory_order_relaxed);
   if (device != own) {
-    Report(Invalid("pool " + std::to_string(pool) + " is of device " + std::to_string(own) +
-                   ", and its function was called for device " + std::to_string(device)));
+    Report(InvalidArgument("pool ", pool, " is of device ", own, ", and its function was called for device ", device));
     return nullptr;
   }
   void* pointer = nullptr;
@@ -110,8 +108,7 @@ Result<commpool_plain_allocate> FunctionOf(Runtime& runtime, const Pool& pool) {
   MutexLock lock(BindingMutex());
   const size_t place = Choose(runtime, pool.handle());
   if (place == kFunctions) {
-    return Status(StatusCode::kOutOfMemory, "all " + std::to_string(kFunctions) +
-                                                " functions are taken by pools that are alive: destroy some first");
+    return OutOfMemory("all ", kFunctions, " functions are taken by pools that are alive: destroy some first");
   }
   slots[place].device.store(pool.device(), std::memory_order_relaxed);
   slots[place].pool.store(pool.handle(), std::memory_order_release);

@@ -31,14 +31,13 @@ constexpr size_t kMostPools = 1 << 16;
 
 Status CheckPoolCount(size_t count) {
   if (count <= kMostPools) return Status();
-  return Invalid("count " + std::to_string(count) + " is more pools than one call takes, " +
-                 std::to_string(kMostPools));
+  return InvalidArgument("count ", count, " is more pools than one call takes, ", kMostPools);
 }
 
 commpool_status ForPools(const commpool_pool* pools, size_t count, FunctionRef<Status(Runtime&, PoolHandles)> call,
                          const char* name = __builtin_FUNCTION()) {
   const auto checked = [&](Runtime& runtime) -> Status {
-    if (pools == nullptr) return Invalid("pools is null");
+    if (pools == nullptr) return InvalidArgument("pools is null");
     COMMPOOL_TRY(CheckPoolCount(count));
     return call(runtime, PoolHandles(pools, count));
   };
@@ -70,7 +69,7 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
                                   FunctionRef<Status(Pool&, ncclComm_t)> call,
                                   const char* name = __builtin_FUNCTION()) {
   if (communicators == nullptr) {
-    return Report(Invalid("communicators is null: there is one a pool, each may be null"));
+    return Report(InvalidArgument("communicators is null: there is one a pool, each may be null"));
   }
   return ForEachPool(
       pools, count, [&](Pool& pool, size_t place) { return call(pool, communicators[place]); }, communicators, name);
@@ -80,10 +79,10 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
 Status CheckLive(const void* pointer) {
   const auto owner = OpenedProcessRuntime()->addresses().OwnerOf(AddressOf(pointer));
   const Status found = owner.ok() ? (*owner)->FindBlock(AddressOf(pointer)).status() : owner.status();
-  return found.ok() ? found : Invalid(found.message());
+  return found.ok() ? found : InvalidArgument(found.message());
 }
 
-Status NullOptions() { return Invalid("options or the output pointer is null"); }
+Status NullOptions() { return InvalidArgument("options or the output pointer is null"); }
 
 // Where this rank refuses the options, or the output pointer is null, it still tells the other ranks, so that none of
 // them waits.
@@ -110,9 +109,9 @@ Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
 }
 
 Result<std::string> ReadName(const char* name) {
-  if (name == nullptr || *name == 0) return Invalid("the registrar's name is null or empty");
+  if (name == nullptr || *name == 0) return InvalidArgument("the registrar's name is null or empty");
   if (strnlen(name, kMostNameBytes + 1) > kMostNameBytes) {
-    return Invalid("the registrar's name is longer than " + std::to_string(kMostNameBytes) + " bytes");
+    return InvalidArgument("the registrar's name is longer than ", kMostNameBytes, " bytes");
   }
   return Printable(name);
 }
@@ -124,7 +123,7 @@ RegistrarRequest ReadRegistrar(const commpool_registrar* given) {
   Result<std::string> name = ReadName(given->name);
   if (!name.ok()) return name.status();
   if (given->add == nullptr || given->remove == nullptr) {
-    return Invalid("registrar " + *name + " needs both functions, add and remove");
+    return InvalidArgument("registrar ", *name, " needs both functions, add and remove");
   }
   Registrar registrar{.name = std::move(*name), .functions = *given};
   registrar.functions.name = nullptr;
@@ -208,7 +207,8 @@ commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {
 
 commpool_status commpool_pools_add_registrar(const commpool_pool* pools, const commpool_registrar* const* registrars,
                                              size_t count) {
-  if (registrars == nullptr) return Report(Invalid("registrars is null: there is one a pool, each may be null"));
+  if (registrars == nullptr)
+    return Report(InvalidArgument("registrars is null: there is one a pool, each may be null"));
   return ForEachPool(pools, count, [&](Pool& pool, size_t place) {
     return pool.mode().AddRegistrar(ReadRegistrar(registrars[place]));
   });

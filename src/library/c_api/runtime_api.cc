@@ -34,9 +34,7 @@ struct LastLines {};  // tags the thread's last answer, which owns the texts
 Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>& output) {
   COMMPOOL_TRY(output.Check("setting"));
   auto* const last = OfThisThread<std::vector<SettingLine>, LastLines>();
-  if (last == nullptr) {
-    return Status(StatusCode::kFailedPrecondition, "the thread is ending, and keeps no text any more");
-  }
+  if (last == nullptr) return FailedPrecondition("the thread is ending, and keeps no text any more");
   *last = std::move(lines);
   output.Write(*last, [](const SettingLine& line) {
     return commpool_setting{line.pool.c_str(), line.key.c_str(), line.value.c_str(), line.source.c_str()};
@@ -69,11 +67,11 @@ struct LastReason {};  // tags why NVLink multicast does not serve
 constexpr uint64_t kLeastLimit = uint64_t{1} << 20;
 
 Result<recording::RecorderOptions> ParseRecordOptions(const commpool_record_options* given) {
-  if (given == nullptr) return Invalid("record_options is null");
+  if (given == nullptr) return InvalidArgument("record_options is null");
   COMMPOOL_TRY(CheckStructBytes("record_options", given->struct_bytes, sizeof(*given)));
-  if (given->directory == nullptr || *given->directory == '\0') return Invalid("a recording needs a directory");
+  if (given->directory == nullptr || *given->directory == '\0') return InvalidArgument("a recording needs a directory");
   if (given->limit_bytes < kLeastLimit) {
-    return Invalid("a recording of at most " + std::to_string(given->limit_bytes) + " bytes: 1 MiB is the least");
+    return InvalidArgument("a recording of at most ", given->limit_bytes, " bytes: 1 MiB is the least");
   }
   constexpr std::array<std::string (*)(), 3> kStacks = {nullptr, &StackInPython, &NativeStack};
   size_t stacks = 0;
@@ -114,7 +112,7 @@ commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_
   return Guarded([&]() -> Status {
     COMMPOOL_TRY(output.Check("driver_call"));
     if (!DriverIsMeasured()) {
-      return Status(StatusCode::kFailedPrecondition, "no driver call is measured: commpool_measure_driver comes first");
+      return FailedPrecondition("no driver call is measured: commpool_measure_driver comes first");
     }
     output.Write(MeteredFunctions(), [](const MeteredFunction& function) {
       return commpool_driver_call{function.name, function.calls, function.microseconds};
@@ -159,7 +157,7 @@ commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
 
 commpool_status commpool_set_budget(const char* name, uint64_t bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    if (name == nullptr || *name == '\0') return Invalid("a budget needs a name");
+    if (name == nullptr || *name == '\0') return InvalidArgument("a budget needs a name");
     runtime.devices().SetBudget(Printable(name), bytes);
     return Status();
   });
@@ -168,7 +166,7 @@ commpool_status commpool_set_budget(const char* name, uint64_t bytes) {
 commpool_status commpool_budget_use(int device, const char* budget, uint64_t* reserved_bytes, uint64_t* peak_bytes,
                                     uint64_t* limit_bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    if (budget != nullptr && *budget == '\0') return Invalid("a budget needs a name");
+    if (budget != nullptr && *budget == '\0') return InvalidArgument("a budget needs a name");
     const std::string name = budget == nullptr ? "" : Printable(budget);
     const Placement placement = {.device = device};
     const std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(runtime.devices().AccountOf(placement, name));
@@ -201,7 +199,7 @@ commpool_status commpool_release_idle(int device, commpool_device_work work, uin
 commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (options == nullptr || holder == nullptr) {
-      return Invalid("options or the output pointer is null");
+      return InvalidArgument("options or the output pointer is null");
     }
     COMMPOOL_TRY(CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options)));
     *holder = runtime.holders().Add(*options);
@@ -227,7 +225,7 @@ commpool_status commpool_communicator_wake(ncclComm* communicator) {
 commpool_status commpool_communicator_memory(ncclComm* communicator, uint64_t* bytes, uint64_t* sleeping_bytes,
                                              int* asleep) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    if (communicator == nullptr) return Invalid("the communicator is null");
+    if (communicator == nullptr) return InvalidArgument("the communicator is null");
     const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(runtime.driver(), communicator));
     WriteWhereAsked(memory.bytes, bytes);
     WriteWhereAsked(memory.sleeping_bytes, sleeping_bytes);

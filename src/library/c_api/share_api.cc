@@ -24,8 +24,7 @@ static_assert(COMMPOOL_TICKET_BYTES == kMostTicketBytes + 1);
 Status CheckTicketRoom(const char* ticket, size_t capacity) {
   if (ticket == nullptr) return NullOutput();
   if (capacity >= COMMPOOL_TICKET_BYTES) return Status();
-  return Invalid("a ticket needs room for " + std::to_string(COMMPOOL_TICKET_BYTES) + " bytes, and capacity is " +
-                 std::to_string(capacity));
+  return InvalidArgument("a ticket needs room for ", COMMPOOL_TICKET_BYTES, " bytes, and capacity is ", capacity);
 }
 
 Status WriteTicket(const Result<std::string>& text, char* ticket) {
@@ -45,12 +44,12 @@ Status RefuseCapture(Runtime& runtime, int device, CUstream stream) {
   const ContextGuard current(runtime.driver(), of_device->context());
   const CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(runtime.driver(), stream));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                "the stream captures: end reads and updates around the launch of the graph, not inside of it");
+  return FailedPrecondition(
+      "the stream captures: end reads and updates around the launch of the graph, not inside of it");
 }
 
 Result<Ticket> ParseTicket(const char* ticket) {
-  if (ticket == nullptr) return Invalid("the ticket is null");
+  if (ticket == nullptr) return InvalidArgument("the ticket is null");
   return Ticket::Parse(std::string_view(ticket, strnlen(ticket, COMMPOOL_TICKET_BYTES)));
 }
 
@@ -59,8 +58,8 @@ Result<ImportOptions> ParseImportOptions(const commpool_import_options* given) {
   if (given == nullptr) return options;
   COMMPOOL_TRY(CheckStructBytes("import_options", given->struct_bytes, sizeof(*given)));
   COMMPOOL_TRY(ReadWord("addresses", NumberOf(given->addresses), {"ANY", "SAME"}, &options.addresses));
-  if (given->device < COMMPOOL_CURRENT_DEVICE) return Invalid("there is no device " + std::to_string(given->device));
-  if (given->deadline_ms == 0) return Invalid("deadline_ms is 0: no owner could answer in time");
+  if (given->device < COMMPOOL_CURRENT_DEVICE) return InvalidArgument("there is no device ", given->device);
+  if (given->deadline_ms == 0) return InvalidArgument("deadline_ms is 0: no owner could answer in time");
   options.device = given->device;
   options.deadline_ms = std::min(given->deadline_ms, kLongestDeadlineMs);
   return options;
@@ -121,8 +120,7 @@ commpool_status commpool_import_open(const char* ticket, const commpool_import_o
     };
     const Ticket parsed = COMMPOOL_TRY(ParseTicket(ticket));
     if (runtime.shares().IsOwn(parsed)) {
-      return Status(StatusCode::kFailedPrecondition,
-                    "the ticket is of this process itself, where the pool's own pointers serve");
+      return FailedPrecondition("the ticket is of this process itself, where the pool's own pointers serve");
     }
     std::unique_ptr<PoolImport> opened = COMMPOOL_TRY(PoolImport::Open(runtime.driver(), parsed, checked));
     *import = runtime.imports().Add(std::move(opened));

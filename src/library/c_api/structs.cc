@@ -8,10 +8,9 @@ namespace {
 
 Status Check(const std::string& what, size_t given_bytes, size_t own_bytes, const std::string& remedy) {
   if (given_bytes == own_bytes) return Status();
-  const std::string version = std::to_string(COMMPOOL_VERSION_MAJOR) + "." + std::to_string(COMMPOOL_VERSION_MINOR) +
-                              "." + std::to_string(COMMPOOL_VERSION_PATCH);
-  return Invalid(what + " is " + std::to_string(given_bytes) + ", and commpool " + version + " has " +
-                 std::to_string(own_bytes) + ": " + remedy + ", or build the program with this version of commpool");
+  return InvalidArgument(what, " is ", given_bytes, ", and commpool ", COMMPOOL_VERSION_MAJOR, ".",
+                         COMMPOOL_VERSION_MINOR, ".", COMMPOOL_VERSION_PATCH, " has ", own_bytes, ": ", remedy,
+                         ", or build the program with this version of commpool");
 }
 
 }  // namespace
@@ -31,7 +30,7 @@ Status CheckWord(const std::string& what, int32_t number, std::initializer_list<
   if (number >= 0 && number < static_cast<int32_t>(words.size())) return Status();
   std::string known;
   for (const char* const word : words) known += (known.empty() ? "" : ", ") + std::string(word);
-  return Invalid(what + " " + std::to_string(number) + " is none of " + known);
+  return InvalidArgument(what, " ", number, " is none of ", known);
 }
 
 }  // namespace commpool::internal

@@ -11,11 +11,9 @@
 #include <initializer_list>
 #include <string>
 
-#include "commpool/status.h"
+#include "src/library/base/failure.h"
 
 namespace commpool::internal {
-
-inline Status Invalid(const std::string& why) { return Status(StatusCode::kInvalidArgument, why); }
 
 // Whether a program's commpool_`name` has the size of ours. kInvalidArgument names both sizes, and our version.
 Status CheckStructBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
@@ -62,7 +60,7 @@ struct EntryArray {
   Status Check(const std::string& name) const {
     if (entries != nullptr) return CheckEntryBytes(name, entry_bytes, sizeof(Entry));
     if (count != nullptr) return Status();
-    return Status(StatusCode::kInvalidArgument, "the output pointers are null: there is nothing to answer");
+    return InvalidArgument("the output pointers are null: there is nothing to answer");
   }
 
   // Writes as many entries as there is room for, each made by `entry_of`, and the number of all.

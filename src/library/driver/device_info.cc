@@ -54,7 +54,7 @@ std::string PciBusIdOf(const Driver& driver, int device) {
 
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
-  if (device < 0 || device >= count) return Status(StatusCode::kInvalidArgument, NoSuchDevice(device, count));
+  if (device < 0 || device >= count) return InvalidArgument(NoSuchDevice(device, count));
   DeviceInfo info;
   info.device = device;
   std::array<char, 128> text{};
@@ -80,15 +80,15 @@ Status CheckReachable(const Driver& driver, int device, int peer) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
   for (const int asked : {device, peer}) {
     if (asked >= 0 && asked < count) continue;
-    return Status(StatusCode::kNotSupported, NoSuchDevice(asked, count));
+    return NotSupported(NoSuchDevice(asked, count));
   }
   if (device == peer) return Status();
   int reachable = 0;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
                          {.call = "cuDeviceCanAccessPeer", .device = device}));
   if (reachable != 0) return Status();
-  return Status(StatusCode::kNotSupported, "device " + std::to_string(device) + " cannot reach the memory of device " +
-                                               std::to_string(peer) + ": no NVLink or PCIe peer access between them");
+  return NotSupported("device ", device, " cannot reach the memory of device ", peer,
+                      ": no NVLink or PCIe peer access between them");
 }
 
 Result<std::vector<int>> PeersThatReach(const Driver& driver, int device) {

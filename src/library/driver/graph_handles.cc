@@ -12,7 +12,7 @@ Result<UserObject> UserObject::Create(const Driver& driver, CUhostFn callback, v
 }
 
 Status UserObject::MoveTo(CUgraph graph) {
-  if (!valid()) return Status(StatusCode::kInvalidArgument, "user object: it is empty");
+  if (!valid()) return InvalidArgument("user object: it is empty");
   Status status = CheckCuda(driver(), driver().cuda.cuGraphRetainUserObject(graph, get(), 1, CU_GRAPH_USER_OBJECT_MOVE),
                             {.call = "cuGraphRetainUserObject"});
   if (status.ok()) Abandon();  // the graph will release it
@@ -22,8 +22,8 @@ Status UserObject::MoveTo(CUgraph graph) {
 // The driver would take the handle of no stream for a pointer. Programs' streams are asked here before all else.
 Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause) {
   if (stream == COMMPOOL_NO_STREAM) {
-    return Status(StatusCode::kInvalidArgument,
-                  "COMMPOOL_NO_STREAM is for commpool_pool_allocate alone, from a PINNED pool with deferred frees");
+    return InvalidArgument(
+        "COMMPOOL_NO_STREAM is for commpool_pool_allocate alone, from a PINNED pool with deferred frees");
   }
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &status),

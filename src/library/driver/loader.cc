@@ -38,14 +38,12 @@ Result<std::shared_ptr<const Driver>> Initialise(std::shared_ptr<Driver> driver)
                                : "is a GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES)? COMMPOOL_DRIVER=emulated runs "
                                  "without one";
   const CUresult result = driver->cuda.cuInit(0);
-  if (result != CUDA_SUCCESS) {
-    return Status(StatusCode::kNotFound, "cuInit failed: " + NameOf(*driver, result) + ": " + hint);
-  }
+  if (result != CUDA_SUCCESS) return NotFound("cuInit failed: ", NameOf(*driver, result), ": ", hint);
   int devices = 0;
   const CUresult counted = driver->cuda.cuDeviceGetCount(&devices);
   if (counted != CUDA_SUCCESS || devices == 0) {
     const std::string reason = counted == CUDA_SUCCESS ? "" : " (" + NameOf(*driver, counted) + ")";
-    return Status(StatusCode::kNotFound, "the CUDA driver finds no device" + reason + ": " + hint);
+    return NotFound("the CUDA driver finds no device", reason, ": ", hint);
   }
   driver->description = Describe(*driver, devices);
   return std::shared_ptr<const Driver>(std::move(driver));
@@ -64,13 +62,11 @@ NcclLibrary OpenRealNccl(const std::string& file) {
 Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
   const std::string hint = ": install it, or run the program without a GPU: commpool emulate -- PROGRAM";
   Result<SharedLibrary> library = SharedLibrary::Open(kDriverFile);
-  if (!library.ok()) {
-    return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library.status().message() + ")" + hint);
-  }
+  if (!library.ok()) return NotFound("there is no CUDA driver here (", library.status().message(), ")", hint);
   // The emulator has the same file name, and may be loaded already or lie on the library path.
   if (library->Symbol(kEmulatorNow) != nullptr) {
-    return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library->file() +
-                                             " is commpool's emulator and was not asked for)" + hint);
+    return NotFound("there is no CUDA driver here (", library->file(), " is commpool's emulator and was not asked for)",
+                    hint);
   }
   auto driver = std::make_shared<Driver>();
   driver->kind = DriverChoice::kCuda;
@@ -82,17 +78,14 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
 Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options) {
   // The search covers folders in which the user who started the process may have put a file.
   if (!Environment::Trusted()) {
-    return Status(
-        StatusCode::kNotSupported,
+    return NotSupported(
         "a process with more rights than who started it (setuid) opens no emulator: it takes the real driver");
   }
   const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
   // Open it with shared symbols: the emulated NCCL must find these, even if a real driver without a device was opened
   // before.
   const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));
-  if (library.Symbol(kEmulatorNow) == nullptr) {
-    return Status(StatusCode::kNotFound, library.file() + " is not commpool's emulator");
-  }
+  if (library.Symbol(kEmulatorNow) == nullptr) return NotFound(library.file(), " is not commpool's emulator");
   auto driver = std::make_shared<Driver>();
   driver->kind = DriverChoice::kEmulated;
   driver->cuda = COMMPOOL_TRY(ResolveCuda(library));
@@ -107,9 +100,7 @@ Result<std::shared_ptr<const Driver>> LoadEither(const LoaderOptions& options) {
   if (real.ok()) return real;
   const std::string why = real.status().message();
   Result<std::shared_ptr<const Driver>> emulated = LoadEmulator(options);
-  if (!emulated.ok()) {
-    return Status(StatusCode::kNotFound, why + "; nor the emulator: " + emulated.status().message());
-  }
+  if (!emulated.ok()) return NotFound(why, "; nor the emulator: ", emulated.status().message());
   auto driver = std::make_shared<Driver>(**emulated);
   driver->why_emulated = why;
   return std::shared_ptr<const Driver>(std::move(driver));
@@ -121,7 +112,7 @@ Result<DriverChoice> ParseDriverChoice(const std::string& text) {
   if (text == "cuda") return DriverChoice::kCuda;
   if (text == "emulated") return DriverChoice::kEmulated;
   if (text == "auto") return DriverChoice::kAuto;
-  return Status(StatusCode::kInvalidArgument, "COMMPOOL_DRIVER is \"" + text + "\": it may be cuda, emulated or auto");
+  return InvalidArgument("COMMPOOL_DRIVER is \"", text, "\": it may be cuda, emulated or auto");
 }
 
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback) {

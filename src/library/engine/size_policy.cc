@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/check.h"
+#include "src/library/base/failure.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -16,9 +17,8 @@ constexpr uint64_t kLargeRequest = 4 * kMiB;
 constexpr uint64_t kMediumSegment = 8 * kMiB;
 
 Status TooManyBytes(uint64_t bytes, uint64_t unit) {
-  return Status(StatusCode::kInvalidArgument, "allocate: " + std::to_string(bytes) +
-                                                  " bytes rounded up to a multiple of " + std::to_string(unit) +
-                                                  " exceed 64 bits: probably a negative or uninitialised size");
+  return InvalidArgument("allocate: ", bytes, " bytes rounded up to a multiple of ", unit,
+                         " exceed 64 bits: probably a negative or uninitialised size");
 }
 
 }  // namespace
@@ -54,9 +54,7 @@ std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity,
 }
 
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
-  if (requested == 0) {
-    return Status(StatusCode::kInvalidArgument, "allocate: 0 bytes asked for; a block has at least 1 byte");
-  }
+  if (requested == 0) return InvalidArgument("allocate: 0 bytes asked for; a block has at least 1 byte");
   const std::optional<uint64_t> block = BlockBytesOf(requested, options);
   if (!block) return TooManyBytes(requested, options.alignment);
   const std::optional<uint64_t> segment =

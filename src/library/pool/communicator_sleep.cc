@@ -28,7 +28,7 @@ Status AgreeOn(AgreementChannel& channel, const Status& mine, const char* step) 
 }
 
 Status WithAdvice(const Status& status) {
-  return status.ok() ? status : Status(status.code(), status.message() + kAbort);
+  return status.ok() ? status : Failure(status.code(), status.message(), kAbort);
 }
 
 // Words that no other rank sends. Every rank can compute those of every other rank, so nobody sends what to expect.
@@ -45,14 +45,13 @@ std::string WordsOf(int rank, size_t count) {
 
 // The entry is busy as long as the returned pointer lives: the pointer's deleter ends the call.
 Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclComm_t handle) {
-  if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
+  if (handle == nullptr) return InvalidArgument("the communicator is null");
   SleeperPointer kept;
   {
     MutexLock lock(mutex_);
     SleeperPointer& sleeper = sleepers_[handle];
     if (sleeper != nullptr && sleeper->busy) {
-      return Status(StatusCode::kFailedPrecondition,
-                    "another thread's call is putting the communicator to sleep, or waking it");
+      return FailedPrecondition("another thread's call is putting the communicator to sleep, or waking it");
     }
     if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>();
     sleeper->busy = true;
@@ -107,10 +106,9 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
   Sleeper& sleeper = *turn;
   if (sleeper.asleep && !memory.asleep) sleeper.asleep = false;
   if (!sleeper.asleep) {
-    return Status(StatusCode::kFailedPrecondition, memory.asleep
-                                                       ? "the communicator is not ours to wake: call ncclCommResume "
-                                                         "where the program suspended it, abort it where a wake failed"
-                                                       : "the communicator is not asleep");
+    return FailedPrecondition(memory.asleep ? "the communicator is not ours to wake: call ncclCommResume "
+                                              "where the program suspended it, abort it where a wake failed"
+                                            : "the communicator is not asleep");
   }
   const ContextGuard current(runtime_.driver, sleeper.device->context());
   COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kWakeCommunicator, CheckMayWake(sleeper, memory)));
@@ -128,7 +126,7 @@ Status SleepingCommunicators::Agree(const Sleeper& sleeper, CollectiveCall call,
 
 // The answer goes to the other ranks.
 Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
-  if (sleeper.asleep) return Status(StatusCode::kFailedPrecondition, "the communicator is asleep already");
+  if (sleeper.asleep) return FailedPrecondition("the communicator is asleep already");
   COMMPOOL_TRY(sleeper.device->health().first_error());
   COMMPOOL_TRY(sleeper.device->CheckNotCapturing());
   return CheckNoPoolUses(sleeper.communicator);
@@ -141,8 +139,7 @@ Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) 
     const char* const advice = !pool->basis().life.destroyed()
                                    ? ": sleep() that pool before, or deregister it"
                                    : " and was destroyed without close(): abort the communicator";
-    return Status(StatusCode::kFailedPrecondition,
-                  pool->basis().title + " is registered with the communicator" + advice);
+    return FailedPrecondition(pool->basis().title, " is registered with the communicator", advice);
   }
   return Status();
 }
@@ -156,10 +153,9 @@ Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const Communi
   COMMPOOL_TRY(CheckCuda(runtime_.driver, runtime_.driver.cuda.cuMemGetInfo(&free, &total),
                          {.call = "cuMemGetInfo", .device = sleeper.device->device()}));
   if (free >= memory.sleeping_bytes) return Status();
-  return Status(StatusCode::kOutOfMemory, "the communicator needs " + FormatBytes(memory.sleeping_bytes) +
-                                              ", and device " + std::to_string(sleeper.device->device()) + " has " +
-                                              FormatBytes(free) + " free" +
-                                              runtime_.others.DescribeHolders(sleeper.device->device()));
+  return OutOfMemory("the communicator needs ", FormatBytes(memory.sleeping_bytes), ", and device ",
+                     sleeper.device->device(), " has ", FormatBytes(free), " free",
+                     runtime_.others.DescribeHolders(sleeper.device->device()));
 }
 
 // Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
@@ -202,8 +198,8 @@ Status SleepingCommunicators::CheckCollective(const Sleeper& sleeper) const {
                               PartOf(sleeper.deadline_ms), runtime_.unanswered));
   for (int rank = 0; rank < communicator.ranks; ++rank) {
     if (all[static_cast<size_t>(rank)] == WordsOf(rank, count)) continue;
-    return Status(StatusCode::kCommunicatorError,
-                  "the bytes of rank " + std::to_string(rank) + " arrived changed: its memory did not come back");
+    return Failure(StatusCode::kCommunicatorError, "the bytes of rank ", rank,
+                   " arrived changed: its memory did not come back");
   }
   return Status();
 }

@@ -160,9 +160,7 @@ SymmetricModes ModesOf(const Queue& queue, const std::vector<std::shared_ptr<Poo
 Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
   std::set<const Pool*> seen;
   for (const std::shared_ptr<Pool>& pool : pools) {
-    if (!seen.insert(pool.get()).second) {
-      return Status(StatusCode::kInvalidArgument, "pool " + pool->name() + " is passed twice");
-    }
+    if (!seen.insert(pool.get()).second) return InvalidArgument("pool ", pool->name(), " is passed twice");
   }
   for (const std::shared_ptr<Pool>& pool : pools) {
     const PoolGroup* const group = pool->basis().group.get();
@@ -178,7 +176,7 @@ Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
 
 // Finds all pools before the first one is called: a wrong handle must not leave half of a collective call behind.
 Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
-  if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
+  if (handles.empty()) return InvalidArgument("a call for no pool");
   std::vector<std::shared_ptr<Pool>> pools;
   for (const PoolHandle handle : handles) {
     std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
@@ -223,7 +221,7 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
 // A request with refused options takes part as well, if it says how to reach its home: its other ranks wait for it.
 // Where one pool cannot be made, those that were made are destroyed again.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
-  if (requests.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
+  if (requests.empty()) return InvalidArgument("a call for no pool");
   std::vector<PoolHandle> handles(requests.size(), 0);
   std::vector<Used> homes;
   for (const PoolRequest& request : requests) {

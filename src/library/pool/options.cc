@@ -13,31 +13,29 @@ namespace {
 constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // addresses of a process, shared with its devices
 
 // One beginning for all messages, so that a program finds its call.
-Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
+Status Invalid(const auto&... what) { return InvalidArgument("pool options: ", what...); }
 
 // Checks sizes that can be judged without a driver. pool_factory.cc compares them with the backing's granularity.
 Status CheckSizes(const PoolConfiguration& options) {
   if (!IsPowerOfTwo(options.alignment_bytes) || options.alignment_bytes < 512) {
-    return Invalid("alignment_bytes " + std::to_string(options.alignment_bytes) +
-                   " is not a power of two of at least 512");
+    return Invalid("alignment_bytes ", options.alignment_bytes, " is not a power of two of at least 512");
   }
   if (options.granularity_bytes != 0 && !IsPowerOfTwo(options.granularity_bytes)) {
-    return Invalid("granularity_bytes " + std::to_string(options.granularity_bytes) +
-                   " is neither 0 nor a power of two");
+    return Invalid("granularity_bytes ", options.granularity_bytes, " is neither 0 nor a power of two");
   }
   if (options.limit_bytes == 0) return Invalid("limit_bytes is 0: the pool could hold nothing");
   if (options.segment_bytes > options.limit_bytes) {
-    return Invalid("segment_bytes " + FormatBytes(options.segment_bytes) + " is more than limit_bytes " +
+    return Invalid("segment_bytes ", FormatBytes(options.segment_bytes), " is more than limit_bytes ",
                    FormatBytes(options.limit_bytes));
   }
   for (const auto& [name, bytes] :
        {std::pair("segment_bytes", options.segment_bytes), std::pair("granularity_bytes", options.granularity_bytes)}) {
     if (bytes <= kMostAddressableBytes) continue;
-    return Invalid(std::string(name) + " " + FormatBytes(bytes) + " is more than a device can address, " +
+    return Invalid(name, " ", FormatBytes(bytes), " is more than a device can address, ",
                    FormatBytes(kMostAddressableBytes));
   }
   if (!options.budget.empty() && !IsOfADevice(options.backing)) {
-    return Invalid("budget " + options.budget + " is of a device's memory, and the pool has the host's");
+    return Invalid("budget ", options.budget, " is of a device's memory, and the pool has the host's");
   }
   if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
   return Status();
@@ -58,7 +56,7 @@ Status WhyNotExpandable(const PoolConfiguration& options) {
   }
   const auto moves = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
   if (moves(*FindBacking(options.backing.kind))) return Status();
-  return Invalid("mode EXPANDABLE needs the " + NamesOfBackings(moves) +
+  return Invalid("mode EXPANDABLE needs the ", NamesOfBackings(moves),
                  " backing: no other memory can move among addresses");
 }
 

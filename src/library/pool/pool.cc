@@ -39,10 +39,9 @@ Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = basis_->CheckOpen();
   if (open.ok() && stream == kNoStream && basis_->own_reuse != engine::OwnReuse::kOncePassed) {
-    open = Status(StatusCode::kInvalidArgument,
-                  basis_->title +
-                      ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "
-                      "deferred frees takes COMMPOOL_NO_STREAM");
+    open = InvalidArgument(basis_->title,
+                           ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "
+                           "deferred frees takes COMMPOOL_NO_STREAM");
   }
   Result<CUdeviceptr> address = open.ok() ? mode_->Allocate(bytes, stream) : Result<CUdeviceptr>(open);
   if (address.ok()) [[likely]]
@@ -74,9 +73,9 @@ Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   if (part != engine::kCommonPart) return Status();
   if (IsPerThread(own) && COMMPOOL_TRY(basis_->Captures(own))) {
-    return basis_->Named(Status(StatusCode::kFailedPrecondition,
-                                "this thread's own default stream of the pool's device is being captured, so it cannot "
-                                "wait for that of the device which is current: make the pool's device current"));
+    return basis_->Named(
+        FailedPrecondition("this thread's own default stream of the pool's device is being captured, so it cannot "
+                           "wait for that of the device which is current: make the pool's device current"));
   }
   COMMPOOL_TRY(basis_->fences().MakeWaitForStream(own, stream));  // the block's waits were made for `stream`
   return blocks_.RecordStream(address, own);
@@ -111,10 +110,10 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, StreamKey key)
   COMMPOOL_TRY(basis_->CheckOpen());
   const bool ordered = symmetric() && basis_->configuration.frees == engine::FreeOrder::kOrdered;
   if (ordered) {
-    return Status(StatusCode::kNotSupported,
-                  basis_->title +
-                      " has ordered frees, which take effect at once: what a graph freed would serve others while the "
-                      "graph is replayed. Captures need deferred frees");
+    return NotSupported(
+        basis_->title,
+        " has ordered frees, which take effect at once: what a graph freed would serve others while the "
+        "graph is replayed. Captures need deferred frees");
   }
   const ContextGuard current = basis_->MakeCurrent();
   const GraphCaptures::Origin origin{stream, key, {device(), PlaceOf(key)}};

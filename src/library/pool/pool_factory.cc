@@ -23,20 +23,18 @@ namespace {
 Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const PoolConfiguration& configuration) {
   if (configuration.mode == Mode::kExpandable && backing.row().movement == Movement::kNever) {
     const MemoryFacts facts = backing.Facts();
-    return Status(StatusCode::kNotSupported,
-                  "pool options: mode EXPANDABLE needs memory that can move, and here is only that of " + facts.what +
-                      " (" + facts.why + ")");
+    return NotSupported("pool options: mode EXPANDABLE needs memory that can move, and here is only that of ",
+                        facts.what, " (", facts.why, ")");
   }
   if (configuration.alignment_bytes > backing.granularity()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "pool options: alignment_bytes " + FormatBytes(configuration.alignment_bytes) + " is more than the " +
-                      backing.name() + " backing's granularity of " + FormatBytes(backing.granularity()));
+    return InvalidArgument("pool options: alignment_bytes ", FormatBytes(configuration.alignment_bytes),
+                           " is more than the ", backing.name(), " backing's granularity of ",
+                           FormatBytes(backing.granularity()));
   }
   const int devices = COMMPOOL_TRY(DeviceCount(driver));
   if (configuration.peers.size() > static_cast<size_t>(devices)) {
-    return Status(StatusCode::kInvalidArgument, "pool options: " + std::to_string(configuration.peers.size()) +
-                                                    " peers are named, and this process sees " +
-                                                    std::to_string(devices) + " devices");
+    return InvalidArgument("pool options: ", configuration.peers.size(), " peers are named, and this process sees ",
+                           devices, " devices");
   }
   for (const int peer : configuration.peers) {
     if (peer == configuration.backing.placement.device) continue;
@@ -99,8 +97,7 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
   COMMPOOL_TRY(backing.CanRegisterWindow());
   if (home.device != device) {
-    return Status(StatusCode::kInvalidArgument, "the home communicator is of device " + std::to_string(home.device) +
-                                                    ", the pool of " + std::to_string(device));
+    return InvalidArgument("the home communicator is of device ", home.device, ", the pool of ", device);
   }
   return Status();
 }
@@ -153,7 +150,7 @@ Status RefusePool(RuntimeParts& runtime, const PoolConfiguration& configuration,
   if (channel.ok()) return Collective::Refuse(**channel, why);
   // Without a communicator nobody can be reached, and nobody waits.
   if (home.handle == nullptr) return why;
-  return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
+  return Failure(why.code(), why.message(), "; the other ranks could not be told: ", channel.status().message());
 }
 
 }  // namespace commpool::internal

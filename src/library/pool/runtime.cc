@@ -21,21 +21,20 @@ namespace {
 Status CheckNotCaptured(const Driver& driver, CUstream stream) {
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream, "the stream was destroyed before"));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                "the stream is being captured, and waiting for its work would break the capture: end it first");
+  return FailedPrecondition(
+      "the stream is being captured, and waiting for its work would break the capture: end it first");
 }
 
 // The error for an open scope whose pool serves no more.
 Status RefuseScope(const std::string& why, ScopeHandle scope) {
-  return Status(StatusCode::kFailedPrecondition,
-                why + "; scope " + std::to_string(scope) + " routes allocations to it: end that scope first");
+  return FailedPrecondition(why, "; scope ", scope, " routes allocations to it: end that scope first");
 }
 
 // Adds the scopes' pools that handed the request on to a failure. So the user sees why a pool further out was asked at
 // all.
 Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
   if (address.ok() || passed.empty()) return address;
-  return Status(address.status().code(), address.status().message() + "; exhausted before it, by scopes: " + passed);
+  return Failure(address.status().code(), address.status().message(), "; exhausted before it, by scopes: ", passed);
 }
 
 }  // namespace
@@ -76,7 +75,7 @@ Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle onl
 
 Status Runtime::EndRecording() {
   MutexLock lock(recording_);
-  if (!parts_.recorder.on()) return Status(StatusCode::kFailedPrecondition, "no recording is under way");
+  if (!parts_.recorder.on()) return FailedPrecondition("no recording is under way");
   parts_.recorder.Stop();
   return Status();
 }
@@ -95,10 +94,10 @@ Status Runtime::EndScope(ScopeHandle scope) {
 }
 
 Status Runtime::RefuseChild() {
-  return Status(StatusCode::kFailedPrecondition,
-                "commpool was opened in process " + std::to_string(getppid()) +
-                    " or before and is used in a forked child: CUDA does not survive fork(); start workers by spawn, "
-                    "or fork before the first call");
+  return FailedPrecondition(
+      "commpool was opened in process ", getppid(),
+      " or before and is used in a forked child: CUDA does not survive fork(); start workers by spawn, "
+      "or fork before the first call");
 }
 
 // The pool knows its handle before the table has it: whoever finds the pool there may use the handle at once.
@@ -135,9 +134,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
 // All calls but the first are one load. The lock is held across the driver's calls, so that threads that race make only
 // one pool.
 Result<PoolHandle> Runtime::DefaultPool(int device) {
-  if (device < 0 || static_cast<size_t>(device) >= kMostDevices) {
-    return Status(StatusCode::kInvalidArgument, "there is no device " + std::to_string(device));
-  }
+  if (device < 0 || static_cast<size_t>(device) >= kMostDevices) return InvalidArgument("there is no device ", device);
   std::atomic<PoolHandle>& made = default_pools_[static_cast<size_t>(device)];
   if (const PoolHandle handle = made.load(std::memory_order_acquire)) return handle;
   MutexLock lock(mutex_);
@@ -238,9 +235,9 @@ Result<StreamName> Runtime::NameAtCurrentDevice(CUstream stream, int otherwise) 
   const std::optional<int> current = COMMPOOL_TRY(devices_.places().Current());
   const int place = current.value_or(otherwise);
   if (place >= 0) return NameOf(stream, place);
-  return Status(StatusCode::kFailedPrecondition,
-                "no CUDA context is current on this thread, so a default stream names no device: call cudaSetDevice "
-                "first, or name the device");
+  return FailedPrecondition(
+      "no CUDA context is current on this thread, so a default stream names no device: call cudaSetDevice "
+      "first, or name the device");
 }
 
 // The pool is asked each time, for it may get peers later.
@@ -422,9 +419,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   {
     MutexLock lock(mutex_);
     const auto found = captures_.find(capture);
-    if (found == captures_.end()) {
-      return Status(StatusCode::kNotFound, "capture " + std::to_string(capture) + " has ended, or never began");
-    }
+    if (found == captures_.end()) return NotFound("capture ", capture, " has ended, or never began");
     pool = std::move(found->second);
     // Out of the table first: of two threads that end one capture, one gets kNotFound.
     captures_.erase(found);
@@ -442,9 +437,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
 // Waits first, then forgets: only work that is done may be forgotten. All pools forget the stream before its name goes,
 // because a new stream may get the same handle.
 Status Runtime::ReleaseStream(CUstream stream) {
-  if (IsDefault(stream)) {
-    return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
-  }
+  if (IsDefault(stream)) return InvalidArgument("a default stream is never destroyed, so it is never released");
   COMMPOOL_TRY(CheckNotCaptured(*driver_, stream));
   const RelaxedCapture relaxed(*driver_);  // another thread may capture, unannounced
   COMMPOOL_TRY(CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),

@@ -13,22 +13,22 @@ namespace {
 
 // The scope has ended all the same. The program hears of it, because its allocations may lie in a wrong pool.
 Status EndedWrongly(ScopeHandle scope, const std::string& how) {
-  return Status(StatusCode::kFailedPrecondition, "scope " + std::to_string(scope) + " ended " + how +
-                                                     ": it routes nothing any more, but what was allocated meanwhile "
-                                                     "may lie in a pool that was not meant");
+  return FailedPrecondition("scope ", scope, " ended ", how,
+                            ": it routes nothing any more, but what was allocated meanwhile "
+                            "may lie in a pool that was not meant");
 }
 
 // Before anything changes. A thread's or a stream's scope may name a symmetric pool: the program orders its calls.
 Status CheckRequest(const ScopeRequest& request) {
   if (request.sizes.least > request.sizes.most) {
-    return Status(StatusCode::kInvalidArgument, "a scope's least size, " + std::to_string(request.sizes.least) +
-                                                    " bytes, is above its most, " + std::to_string(request.sizes.most));
+    return InvalidArgument("a scope's least size, ", request.sizes.least, " bytes, is above its most, ",
+                           request.sizes.most);
   }
   if (request.filter != ScopeFilter::kProcess || !request.pool->symmetric()) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                "pool " + request.pool->name() +
-                    " is symmetric and refuses a process-wide scope: threads would allocate in a different order on "
-                    "each rank; use a thread's or a stream's scope");
+  return InvalidArgument(
+      "pool ", request.pool->name(),
+      " is symmetric and refuses a process-wide scope: threads would allocate in a different order on "
+      "each rank; use a thread's or a stream's scope");
 }
 
 ScopePlan PlanOf(const ScopeRequest& request) {
@@ -43,8 +43,7 @@ Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
   if (request.filter != ScopeFilter::kThread) return BeginShared(request);
   OwnScopes* const own = OwnScopes::Join(board_);
   if (own == nullptr) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "this thread is ending, and its scopes have ended: no scope of it can begin any more");
+    return FailedPrecondition("this thread is ending, and its scopes have ended: no scope of it can begin any more");
   }
   // A thread's first scope comes here, and later ones where BeginAtOnce cannot begin them.
   return own->PushSlowly(*board_, PlanOf(request));
@@ -104,7 +103,7 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
     NoteSharedChange();
     return EndedWrongly(scope, "on another thread than it began on");
   }
-  return Status(StatusCode::kNotFound, "scope " + std::to_string(scope) + " has ended, or never began");
+  return NotFound("scope ", scope, " has ended, or never began");
 }
 
 // Shared scopes of other streams narrow too: the answer then holds for fewer sizes than it could.

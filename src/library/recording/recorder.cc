@@ -96,7 +96,7 @@ void LiveState::Apply(const SegmentGone& gone, uint64_t) {
 }
 
 Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
-  if (on()) return Status(StatusCode::kFailedPrecondition, "a recording is under way, in " + file_->path());
+  if (on()) return FailedPrecondition("a recording is under way, in ", file_->path());
   ProcessFacts facts = FactsOfThisProcess();
   facts.limit_bytes = options.limit_bytes;
   RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));

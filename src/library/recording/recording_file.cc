@@ -69,7 +69,7 @@ Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessF
   std::array<char, 4096> bytes;
   FieldWriter writer(bytes.data(), bytes.size());
   writer.Write(facts);
-  if (!writer.fits()) return Status(StatusCode::kInvalidArgument, refused + ": the program's name is too long");
+  if (!writer.fits()) return InvalidArgument(refused, ": the program's name is too long");
   COMMPOOL_TRY(file.Write({.time = facts.steady_clock}, {bytes.data(), writer.used()}, 0));
   return file;
 }

@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "src/library/base/failure.h"
+
 namespace commpool::internal {
 
 namespace {
 
 Status Unreadable(size_t rank, const char* what) {
-  return Status(StatusCode::kDisagreement, RankName(rank) + " speaks for another number of pools in its " + what);
+  return Disagreement(RankName(rank), " speaks for another number of pools in its ", what);
 }
 
 void Judge(const ReportJudge& judge, std::vector<Intent>& intents, Agreed& agreed) {
@@ -63,7 +65,7 @@ Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std
     for (size_t place = 0; place < steps.size(); ++place) {
       if (pools[place].ok() || !first.pools[place].ok()) continue;
       first.pools[place] =
-          Status(pools[place].code(), steps[place] + " failed on " + RankName(rank) + ": " + pools[place].message());
+          Failure(pools[place].code(), steps[place], " failed on ", RankName(rank), ": ", pools[place].message());
     }
   }
   return first;

@@ -61,9 +61,8 @@ class CallerChannel : public AgreementChannel {
 
   Status Failure(const std::string& step) {
     broken_ = true;
-    return Status(StatusCode::kRemoteFailure, "the all-gather function given for agreement failed at " + step +
-                                                  " (rank " + std::to_string(rank()) + " of " +
-                                                  std::to_string(ranks()) + ")");
+    return RemoteFailure("the all-gather function given for agreement failed at ", step, " (rank ", rank(), " of ",
+                         ranks(), ")");
   }
 
   const commpool_all_gather all_gather_;

@@ -39,10 +39,9 @@ Status Carry(const Driver& driver, const Communicator& communicator, const char*
   const bool returned = HasReturned(result, communicator, deadline);
   COMMPOOL_TRY(communicator.CheckNoneLost(name));
   if (!returned) {
-    return Status(StatusCode::kDeadlineExceeded,
-                  std::string(name) + " did not return within " + std::to_string(deadline_ms) +
-                      " ms: it waits for a rank that has not come, or that NCCL refused the call; abort the "
-                      "communicator");
+    return DeadlineExceeded(name, " did not return within ", deadline_ms,
+                            " ms: it waits for a rank that has not come, or that NCCL refused the call; abort the "
+                            "communicator");
   }
   const ncclResult_t answer = result.get();
   if (answer != ncclInvalidUsage) return AwaitCommunicator(driver, communicator, answer, name, 0, deadline_ms);
@@ -62,14 +61,12 @@ Status CheckNotAsleep(const Driver& driver, ncclComm_t handle) {
   // Where NCCL's accounts are switched off it answers no question, and no communicator sleeps.
   const ncclResult_t asked = driver.nccl.ncclCommMemStats(handle, ncclStatGpuMemSuspended, &asleep);
   if (asked != ncclSuccess || asleep == 0) return Status();
-  return Status(StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
+  return FailedPrecondition("the communicator is asleep: wake it first");
 }
 
 Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms) {
-  if (!driver.nccl.available()) {
-    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
-  }
-  if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
+  if (!driver.nccl.available()) return NotSupported("there is no NCCL here: ", driver.nccl.why_missing);
+  if (handle == nullptr) return InvalidArgument("the communicator is null");
   COMMPOOL_TRY(CheckState(driver, handle, deadline_ms));
   COMMPOOL_TRY(CheckNotAsleep(driver, handle));
 
@@ -84,8 +81,7 @@ Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handl
 
 Status Communicator::CheckNoneLost(const char* call) const {
   if (lost == nullptr || !lost->any()) return Status();
-  return Status(StatusCode::kRemoteFailure, std::string(call) + " cannot finish: " + lost->status().message() +
-                                                "; abandon the communicator and abort it");
+  return RemoteFailure(call, " cannot finish: ", lost->status().message(), "; abandon the communicator and abort it");
 }
 
 ncclResult_t StateOf(const Driver& driver, ncclComm_t handle) {
@@ -104,10 +100,9 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   }
   while (result == ncclInProgress) {
     if (slices.Over()) {
-      return Status(StatusCode::kDeadlineExceeded, std::string(call) + " did not finish within " +
-                                                       std::to_string(deadline_ms) +
-                                                       " ms: a rank is missing or died in the call; abort the "
-                                                       "communicator and abandon it");
+      return DeadlineExceeded(call, " did not finish within ", deadline_ms,
+                              " ms: a rank is missing or died in the call; abort the "
+                              "communicator and abandon it");
     }
     COMMPOOL_TRY(communicator.CheckNoneLost(call));
     std::this_thread::sleep_for(std::chrono::microseconds(50));  // NCCL offers only polling for nonblocking calls
@@ -143,7 +138,7 @@ bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& comm
 }
 
 Result<CommunicatorMemory> MemoryOf(const Driver& driver, ncclComm_t communicator) {
-  if (std::string why = driver.nccl.WhyNoSleep(); !why.empty()) return Status(StatusCode::kNotSupported, why);
+  if (std::string why = driver.nccl.WhyNoSleep(); !why.empty()) return NotSupported(why);
   const auto ask = [&](ncclCommMemStat_t figure, uint64_t* value) {
     return CheckNccl(driver, driver.nccl.ncclCommMemStats(communicator, figure, value), {.call = "ncclCommMemStats"},
                      communicator);

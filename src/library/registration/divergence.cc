@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/library/base/failure.h"
 #include "src/library/registration/wire.h"
 
 namespace commpool::internal {
@@ -36,8 +37,7 @@ std::string NameFirstDifferingCall(const Calls& of_rank_zero, const Calls& of_ot
 }
 
 Status SequencesDiffer(const std::string& difference) {
-  return Status(StatusCode::kDisagreement,
-                "the sequences of calls differ, so blocks are at different offsets: " + difference);
+  return Disagreement("the sequences of calls differ, so blocks are at different offsets: ", difference);
 }
 
 std::optional<std::string> SequenceComparison::Add(size_t rank, const Calls& calls) {

@@ -13,8 +13,6 @@ namespace commpool::internal {
 
 namespace {
 
-Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagreement, text); }
-
 // "ranks 0, 2, 3". Of many ranks it names the first only, because every rank gets the sentence.
 std::string RankNames(const std::vector<int>& ranks) { return NamesOfRanks(ranks, 16); }
 
@@ -75,12 +73,12 @@ Status CheckNewOfSize(const std::vector<DomainReport>& reports, int size) {
   if (most->size() == least->size()) return Status();
   const auto place = [&](auto entry) { return std::to_string(entry - passed_as.begin()); };
   const std::string others = OthersOf(reports, size);
-  return Disagreement("ranks disagree on the communicator: " + RankNames(*most) + " of home passed one of " +
-                      std::to_string(size) + " ranks as its rank " + place(most) + ", and " +
-                      (least->empty() ? "nobody" : "only " + RankNames(*least)) + " passed one as its rank " +
-                      place(least) + (others.empty() ? "" : "; " + others) + ". " +
-                      (most->size() == 1 ? "Whoever is that rank did not pass it"
-                                         : "One of " + RankNames(*most) + " passed another than its members did") +
+  return Disagreement("ranks disagree on the communicator: ", RankNames(*most), " of home passed one of ", size,
+                      " ranks as its rank ", place(most), ", and ",
+                      least->empty() ? "nobody" : "only " + RankNames(*least), " passed one as its rank ", place(least),
+                      others.empty() ? "" : "; " + others, ". ",
+                      most->size() == 1 ? "Whoever is that rank did not pass it"
+                                        : "One of " + RankNames(*most) + " passed another than its members did",
                       ": all members of a communicator pass it in the same call, the others null");
 }
 
@@ -126,8 +124,8 @@ Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
     const Status& status = (*all)[rank].status;
     if (status.ok()) continue;
     const bool late = status.code() == StatusCode::kDeadlineExceeded;
-    return Status(late ? StatusCode::kDisagreement : status.code(),
-                  "meeting on a communicator failed on " + RankName(rank) + ": " + status.message());
+    return Failure(late ? StatusCode::kDisagreement : status.code(), "meeting on a communicator failed on ",
+                   RankName(rank), ": ", status.message());
   }
   return all;
 }
@@ -145,7 +143,7 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
       const bool met_the_same = known && all[static_cast<size_t>(other)].leader == all[leader].leader &&
                                 all[static_cast<size_t>(other)].hash == all[leader].hash;
       if (!met_the_same) {
-        return Disagreement(RankName(leader) + " met " + RankName(static_cast<size_t>(other)) +
+        return Disagreement(RankName(leader), " met ", RankName(static_cast<size_t>(other)),
                             " on the communicator that it passed, and that rank did not meet the same ones");
       }
       was_met[static_cast<size_t>(other)] = true;
@@ -154,7 +152,7 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
   }
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].leader < 0 || was_met[rank]) continue;
-    return Disagreement(RankName(rank) + " met " + RankName(static_cast<size_t>(all[rank].leader)) +
+    return Disagreement(RankName(rank), " met ", RankName(static_cast<size_t>(all[rank].leader)),
                         " on the communicator that it passed, and that rank met others");
   }
   return communicators;
@@ -197,8 +195,8 @@ Status CheckSameReturns(const std::vector<DomainReport>& reports) {
     if (other == of_ranks.end()) continue;
     Members members;
     for (const auto& [rank, order] : of_ranks) members.push_back(rank);
-    return Disagreement("NCCL has placed windows of " + NameOf(number, members) + " otherwise on rank " +
-                        std::to_string(other->first) + " than on rank " + std::to_string(first.first));
+    return Disagreement("NCCL has placed windows of ", NameOf(number, members), " otherwise on rank ", other->first,
+                        " than on rank ", first.first);
   }
   return Status();
 }
@@ -219,8 +217,8 @@ Status DomainTable::CheckHeld(const std::vector<DomainReport>& reports) {
       (Holds(reports[static_cast<size_t>(rank)], number) ? holders : without).push_back(rank);
     }
     if (!holders.empty() && !without.empty()) {
-      return Disagreement(NameOf(number, members) + " was abandoned on " + RankNames(without) + " and not on " +
-                          RankNames(holders) + ": abandon it on every rank that it has");
+      return Disagreement(NameOf(number, members), " was abandoned on ", RankNames(without), " and not on ",
+                          RankNames(holders), ": abandon it on every rank that it has");
     }
     entry = holders.empty() ? members_.erase(entry) : std::next(entry);
   }
@@ -232,8 +230,8 @@ Status DomainTable::CheckPassedBy(const Members& ranks, uint64_t number,
   for (const int rank : ranks) {
     const DomainReport& report = reports[static_cast<size_t>(rank)];
     if (report.passed && report.number == number) continue;
-    return Disagreement("ranks disagree on the communicator: some passed " + NameOf(number, MembersOf(number)) +
-                        ", rank " + std::to_string(rank) + " passed " + Passed(report));
+    return Disagreement("ranks disagree on the communicator: some passed ", NameOf(number, MembersOf(number)),
+                        ", rank ", rank, " passed ", Passed(report));
   }
   return Status();
 }

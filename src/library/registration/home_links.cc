@@ -97,14 +97,14 @@ void LinkChannel::Break(const Status& why) {
 
 Status LinkChannel::WhyRoundFails() const {
   if (const Status lost = link_->lost_ranks()->status(); !lost.ok()) {
-    return last_step_.empty() ? lost : Status(lost.code(), lost.message() + ", in \"" + last_step_ + "\" or after it");
+    return last_step_.empty() ? lost : Failure(lost.code(), lost.message(), ", in \"", last_step_, "\" or after it");
   }
   if (mailbox_->left.empty()) return Status();
   const auto& [rank, why] = *mailbox_->left.begin();
-  return Status(StatusCode::kRemoteFailure, "missing: " + RankName(static_cast<size_t>(rank)) + ": " + why);
+  return RemoteFailure("missing: ", RankName(static_cast<size_t>(rank)), ": ", why);
 }
 
-Status LinkChannel::Failure(const std::string& step, const Status& why) const {
+Status LinkChannel::RoundFailure(const std::string& step, const Status& why) const {
   return why.under(step + " of " + std::to_string(ranks()) + " ranks ended after " +
                    std::to_string(Since(begun_).count()) + " ms");
 }
@@ -124,8 +124,7 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
     late = Since(mailbox_->first_came);
   });
   if (late > deadline_) {  // the others have given this round up, or are about to
-    return Status(StatusCode::kDeadlineExceeded,
-                  "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
+    return DeadlineExceeded("missing: rank 0: it came ", late.count(), " ms after another rank");
   }
   std::vector<std::optional<Frame>> heard;
   Status failure;
@@ -144,12 +143,11 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
     std::optional<Frame>& frame = heard[other];
     if (!frame) missing += (missing.empty() ? "" : "; ") + RankName(other) + ": no answer before the deadline";
     if (frame && frame->sequence != sequence_) {
-      return Status(StatusCode::kDisagreement, RankName(other) + " is at step " + std::to_string(frame->sequence) +
-                                                   ", rank 0 at " + std::to_string(sequence_));
+      return Disagreement(RankName(other), " is at step ", frame->sequence, ", rank 0 at ", sequence_);
     }
     if (frame) contents[other] = std::move(frame->contents);
   }
-  if (!missing.empty()) return Status(StatusCode::kDeadlineExceeded, "missing: " + missing);
+  if (!missing.empty()) return DeadlineExceeded("missing: ", missing);
   return contents;
 }
 
@@ -164,7 +162,7 @@ Result<std::string> LinkChannel::DecideForAll(const std::string& mine, const std
     failure = link_->SendUnless([this] { return WhyRoundFails(); }, MakeFrame(FrameKind::kDecision, decision));
   }
   if (!failure.ok()) {
-    failure = Failure(step, failure);
+    failure = RoundFailure(step, failure);
     link_->Send(MakeFrame(FrameKind::kDecision, failure.message(), failure.code()));
     return failure;
   }
@@ -187,13 +185,12 @@ Result<std::string> LinkChannel::Follow(const std::string& mine, const std::stri
   if (!heard) {
     const std::string why = "rank 0: no answer before the deadline";
     link_->Send(MakeFrame(FrameKind::kLeft, step + " was given up: " + why));
-    return Failure(step, Status(StatusCode::kDeadlineExceeded, "missing: " + why));
+    return RoundFailure(step, DeadlineExceeded("missing: ", why));
   }
-  if (!frame) return Failure(step, failure);
+  if (!frame) return RoundFailure(step, failure);
   if (frame->code != StatusCode::kOk) return Status(frame->code, frame->contents);
   if (frame->sequence != sequence_) {
-    return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +
-                                                               ", this rank at " + std::to_string(sequence_)));
+    return RoundFailure(step, Disagreement("rank 0 is at step ", frame->sequence, ", this rank at ", sequence_));
   }
   return std::move(frame->contents);
 }

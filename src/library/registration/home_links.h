@@ -43,7 +43,7 @@ class LinkChannel : public AgreementChannel {
   // Why the round must fail; OK while it may still succeed. Call it under the link's lock.
   Status WhyRoundFails() const;
   // Adds the step and the time that it took to `why`.
-  Status Failure(const std::string& step, const Status& why) const;
+  Status RoundFailure(const std::string& step, const Status& why) const;
   // A frame with the number of this round.
   Frame MakeFrame(FrameKind kind, const std::string& contents, StatusCode code = StatusCode::kOk) const;
 

@@ -4,14 +4,15 @@
 #include <iterator>
 
 #include "src/library/base/bytes.h"
+#include "src/library/base/failure.h"
 #include "src/library/registration/lost_ranks.h"
 
 namespace commpool::internal {
 
 namespace {
 
-Status Disagreement(const std::string& what, const std::string& difference) {
-  return Status(StatusCode::kDisagreement, "ranks disagree on " + what + ": " + difference);
+Status DisagreementOn(const std::string& what, const auto&... difference) {
+  return Disagreement("ranks disagree on ", what, ": ", difference...);
 }
 
 std::string NamesOf(const std::vector<uint64_t>& segments) {
@@ -36,8 +37,8 @@ Status CheckSegments(const std::vector<Intent>& intents) {
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const std::vector<uint64_t>& mine = intents[rank].segments;
     if (std::equal(mine.begin(), mine.end(), all.begin())) continue;
-    return Disagreement("the pool's segments",
-                        RankName(rank) + " has " + NamesOf(mine) + ", another rank " + NamesOf(all));
+    return DisagreementOn("the pool's segments", RankName(rank), " has ", NamesOf(mine), ", another rank ",
+                          NamesOf(all));
   }
   return Status();
 }
@@ -64,10 +65,10 @@ Status CheckField(const std::vector<Intent>& intents, const SameOnAll<Value>& fi
   for (size_t rank = 1; rank < intents.size(); ++rank) {
     if (intents[rank].*field.value == first.*field.value) continue;
     if (field.told == nullptr) {
-      return Disagreement(field.subject(first), DifferenceOfOptions(first, intents[rank], rank));
+      return DisagreementOn(field.subject(first), DifferenceOfOptions(first, intents[rank], rank));
     }
-    return Disagreement(field.subject(first), RankName(0) + ": " + field.told(first) + ", " + RankName(rank) + ": " +
-                                                  field.told(intents[rank]) + field.advice);
+    return DisagreementOn(field.subject(first), RankName(0), ": ", field.told(first), ", ", RankName(rank), ": ",
+                          field.told(intents[rank]), field.advice);
   }
   return Status();
 }
@@ -87,8 +88,7 @@ Status CheckReadiness(const std::vector<Intent>& intents) {
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const Status& readiness = intents[rank].readiness;
     if (readiness.ok()) continue;
-    return Status(readiness.code(),
-                  RankName(rank) + " cannot " + Name(intents[rank].call) + ": " + readiness.message());
+    return Failure(readiness.code(), RankName(rank), " cannot ", Name(intents[rank].call), ": ", readiness.message());
   }
   return Status();
 }
@@ -183,7 +183,7 @@ Status CheckSamePools(const std::vector<CallIntents>& calls) {
   for (size_t rank = 1; rank < calls.size(); ++rank) {
     const std::string other = PoolsOf(calls[rank]);
     if (other == expected && calls[rank].pools.size() == calls[0].pools.size()) continue;
-    return Disagreement("the pools of one call", RankName(0) + ": " + expected + "; " + RankName(rank) + ": " + other);
+    return DisagreementOn("the pools of one call", RankName(0), ": ", expected, "; ", RankName(rank), ": ", other);
   }
   return Status();
 }

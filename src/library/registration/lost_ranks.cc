@@ -2,14 +2,15 @@
 
 #include <utility>
 
+#include "src/library/base/failure.h"
+
 namespace commpool::internal {
 
 Status LostRanks::status() const {
   if (!any()) return Status();
   MutexLock lock(mutex_);
   const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - when_);
-  return Status(StatusCode::kRemoteFailure, RankName(static_cast<size_t>(first())) + " was lost " +
-                                                std::to_string(ago.count()) + " ms ago: " + how_);
+  return RemoteFailure(RankName(static_cast<size_t>(first())), " was lost ", ago.count(), " ms ago: ", how_);
 }
 
 void LostRanks::Note(int rank, const std::string& how) {

@@ -35,8 +35,6 @@ void FindPage(uint64_t record_bytes, WindowRecord* record) {
 
 constexpr uint64_t kGranularity = 2 * kMiB;  // of the memory of all GPUs that have windows
 
-Status NoReturn(const char* why) { return Status(StatusCode::kFailedPrecondition, why); }
-
 }  // namespace
 
 Result<std::optional<WindowRecord>> ReadWindowRecord(const Driver& driver, const Communicator& communicator,
@@ -103,15 +101,15 @@ Result<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicato
     MutexLock lock(mutex_);
     for (const CUdeviceptr address : addresses) {
       const Window* const window = WindowOf(communicator, address);
-      if (window == nullptr) return NoReturn("nobody knows where NCCL has placed a window");
+      if (window == nullptr) return FailedPrecondition("nobody knows where NCCL has placed a window");
       if (!layout) layout = communicators_.at(communicator).layout;
-      if (!window->record.all_reach()) return NoReturn("proxies of NCCL hold windows for the network");
+      if (!window->record.all_reach()) return FailedPrecondition("proxies of NCCL hold windows for the network");
       windows.push_back({window->bytes, window->spot});
       layout->Remove(window->spot);
     }
   }
   std::optional<std::vector<WindowStep>> steps = FindWindowOrder(*layout, windows);
-  if (!steps) return NoReturn("no order of registering brings all windows back");
+  if (!steps) return FailedPrecondition("no order of registering brings all windows back");
   return std::move(*steps);
 }
 

@@ -96,9 +96,9 @@ Status NotAllCame(const std::string& address, const std::vector<Connection>& cam
   for (size_t index = 0; index < came.size(); ++index) {
     if (!came[index].valid()) missing.push_back(index + 1);
   }
-  return Status(last.code(), "agreement channel: these ranks did not connect to " + address + ": " +
-                                 SomeOf(missing, 16, " ") + " (" + last.message() +
-                                 "): is the network between them open? COMMPOOL_INTERFACE names the interface to use");
+  return Failure(last.code(), "agreement channel: these ranks did not connect to ", address, ": ",
+                 SomeOf(missing, 16, " "), " (", last.message(),
+                 "): is the network between them open? COMMPOOL_INTERFACE names the interface to use");
 }
 
 // One attempt. kRemoteFailure where rank 0 closed the connection, which it does with callers that it has no room for.
@@ -116,7 +116,7 @@ Result<Connection> TryToJoin(const LinkOptions& options, const std::string& addr
   uint64_t welcome = 0;
   COMMPOOL_TRY(connection.Receive(&welcome, sizeof(welcome), deadline));
   if (challenge.magic != WireHello::kMagic || welcome != Proof(options.key, Prover::kRankZero, challenge, hello)) {
-    return Status(StatusCode::kDisagreement, "what listens at " + address + " is not rank 0 of this pool");
+    return Disagreement("what listens at ", address, " is not rank 0 of this pool");
   }
   return connection;
 }
@@ -158,13 +158,12 @@ Status CheckReach(const std::vector<Introduction>& all) {
   constexpr const char* kAdvice =
       "; COMMPOOL_INTERFACE names the interface to use, or an address of it, on rank 0's host";
   if (first.address.empty()) {
-    return Status(StatusCode::kRemoteFailure, "rank 0 cannot listen for the agreement channel: " + first.why + kAdvice);
+    return RemoteFailure("rank 0 cannot listen for the agreement channel: ", first.why, kAdvice);
   }
   const std::string elsewhere = OfOtherHosts(all);
   if (first.why.empty() || elsewhere.empty()) return Status();
-  return Status(StatusCode::kFailedPrecondition, "rank 0 listens at " + first.address +
-                                                     ", which only its own host reaches, and " + elsewhere +
-                                                     " run elsewhere (" + first.why + ")" + kAdvice);
+  return FailedPrecondition("rank 0 listens at ", first.address, ", which only its own host reaches, and ", elsewhere,
+                            " run elsewhere (", first.why, ")", kAdvice);
 }
 
 AdmittedRanks AdmitRanks(const LinkOptions& options, Listener listener) {
@@ -196,7 +195,7 @@ Result<Connection> JoinRankZero(const LinkOptions& options, const std::string& a
     if (connection.ok()) return connection;
     if (connection.status().code() != StatusCode::kRemoteFailure) return connection.status().under("rank 0");
     if (slices.Over() || DeadlineAfter(pause) >= deadline) {
-      return Status(StatusCode::kDeadlineExceeded, "rank 0 let nobody in at " + address + " before the deadline");
+      return DeadlineExceeded("rank 0 let nobody in at ", address, " before the deadline");
     }
     std::this_thread::sleep_for(pause);
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "src/library/base/failure.h"
 #include "src/library/driver/diagnosis.h"
 #include "src/library/driver/handles.h"
 
@@ -30,17 +31,16 @@ Status Register(const Driver& driver, const Communicator& communicator, uint64_t
   const NcclLibrary& nccl = driver.nccl;
   const bool window = range.kind == RegistrationKind::kWindow;
   if (window ? !nccl.has_windows() : !nccl.has_local_registration()) {
-    return Status(StatusCode::kNotSupported, window ? nccl.WhyNoWindows() : nccl.WhyNoLocalRegistration());
+    return NotSupported(window ? nccl.WhyNoWindows() : nccl.WhyNoLocalRegistration());
   }
   const char* const call = window ? "ncclCommWindowRegister" : "ncclCommRegister";
   Status status = AwaitCommunicator(driver, communicator, CallNccl(nccl, communicator.handle, range), call, range.bytes,
                                     deadline_ms);
   if (!status.ok() || range.registered()) return status;
-  return Status(StatusCode::kNotSupported,
-                "NCCL " + FormatNcclVersion(nccl.version) + " accepted " + call +
-                    (window ? " and made no window: not every GPU of the communicator reaches the others (NVLink or "
-                              "PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0"
-                            : " and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0"));
+  return NotSupported("NCCL ", FormatNcclVersion(nccl.version), " accepted ", call,
+                      window ? " and made no window: not every GPU of the communicator reaches the others (NVLink or "
+                               "PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0"
+                             : " and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0");
 }
 
 // For a call that needs no other rank: it must not fail because one is lost.
@@ -98,11 +98,10 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
 Status CheckNcclRegistersNothingUnseen() {
   for (const char* const variable : {"NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER"}) {
     if (IsZero(variable)) continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  std::string(variable) +
-                      " is not 0, so captured collectives may name memory that NCCL registered by "
-                      "itself: set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 on all ranks, "
-                      "before NCCL is used");
+    return FailedPrecondition(variable,
+                              " is not 0, so captured collectives may name memory that NCCL registered by "
+                              "itself: set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 on all ranks, "
+                              "before NCCL is used");
   }
   return Status();
 }

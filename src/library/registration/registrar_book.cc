@@ -85,7 +85,7 @@ Status RegistrarBook::Call(const Registrar& registrar, const std::string& what, 
   if (answer == COMMPOOL_OK) return Status();
   why[kWhyBytes - 1] = 0;
   const std::string reason = why[0] == 0 ? "it gave no reason" : Printable(why, kWhyBytes);
-  return Status(CodeOf(answer), title + " failed: " + reason);
+  return Failure(CodeOf(answer), title, " failed: ", reason);
 }
 
 std::vector<RegistrarBook::Member*> RegistrarBook::Members() const {
@@ -130,9 +130,7 @@ Status RegistrarBook::DeregisterOne(Member& member, uint32_t index) {
 
 Status RegistrarBook::Add(Registrar registrar, const commpool_segment_traits& traits,
                           const std::vector<SegmentToRegister>& segments) {
-  if (Has(registrar.name)) {
-    return Status(StatusCode::kFailedPrecondition, "the pool has a registrar named " + registrar.name + " already");
-  }
+  if (Has(registrar.name)) return FailedPrecondition("the pool has a registrar named ", registrar.name, " already");
   const commpool_registrar& functions = registrar.functions;
   if (functions.check != nullptr) {
     COMMPOOL_TRY(Call(registrar, "taking such segments", [&](char* why, size_t why_bytes) {
@@ -149,7 +147,7 @@ Status RegistrarBook::Add(Registrar registrar, const commpool_segment_traits& tr
     Status status = RegisterOne(added, segment);
     if (status.ok()) continue;
     const Status undone = Remove(added.registrar.name, Farewell::kUntold);
-    return undone.ok() ? status : Status(status.code(), status.message() + "; then " + undone.message());
+    return undone.ok() ? status : Failure(status.code(), status.message(), "; then ", undone.message());
   }
   return Status();
 }

@@ -197,9 +197,8 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
   for (const Member& member : members_) {
     for (const auto& [segment, range] : member.unfinished) {
       if (segment != index) continue;
-      return Status(StatusCode::kDeadlineExceeded, "NCCL has not finished a registration of segment " +
-                                                       std::to_string(index) +
-                                                       ": abandon the communicator, and abort it");
+      return DeadlineExceeded("NCCL has not finished a registration of segment ", index,
+                              ": abandon the communicator, and abort it");
     }
   }
   return Status();
@@ -268,7 +267,7 @@ uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
 
 Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr address) const {
   if (const std::optional<WindowPlace> place = windows_.Find(communicator, address)) return *place;
-  return Status(StatusCode::kNotFound, "the pointer's segment has no window on this communicator");
+  return NotFound("the pointer's segment has no window on this communicator");
 }
 
 bool RegistrationSet::IsRegistered(uint32_t index) const {

@@ -20,9 +20,8 @@ using Clock = std::chrono::steady_clock;
 using Moment = Clock::time_point;
 
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
-  return Status(StatusCode::kDeadlineExceeded, std::string(purpose.call) + ": waited " + std::to_string(deadline_ms) +
-                                                   " ms for all of the " + std::to_string(communicator.ranks) +
-                                                   " ranks of the communicator: " + purpose.likely_cause);
+  return DeadlineExceeded(purpose.call, ": waited ", deadline_ms, " ms for all of the ", communicator.ranks,
+                          " ranks of the communicator: ", purpose.likely_cause);
 }
 
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,

@@ -35,24 +35,22 @@ std::optional<WireHello> HelloOf(std::string_view bytes) {
   return hello.magic == WireHello::kMagic ? std::make_optional(hello) : std::nullopt;
 }
 
-Status Disagreement(const std::string& difference) {
-  return Status(StatusCode::kDisagreement, difference + ": do all ranks run the same build of commpool?");
+Status OtherBuild(const auto&... difference) {
+  return Disagreement(difference..., ": do all ranks run the same build of commpool?");
 }
 
 Status Unreadable(size_t sender, const char* name) {
-  return Disagreement(RankName(sender) + " sent an unreadable " + name);
+  return OtherBuild(RankName(sender), " sent an unreadable ", name);
 }
 
 Status SizesDiffer(size_t sender, size_t sent, const char* name, const std::string& reader, const std::string& read) {
-  return Disagreement(RankName(sender) + " sent " + std::to_string(sent) + " bytes of its " + name + ", " + reader +
-                      " reads " + read);
+  return OtherBuild(RankName(sender), " sent ", sent, " bytes of its ", name, ", ", reader, " reads ", read);
 }
 
 }  // namespace
 
 Status VersionsDiffer(size_t sender, uint32_t version, const std::string& reader, uint32_t own) {
-  return Disagreement(RankName(sender) + " speaks version " + std::to_string(version) + ", " + reader + " version " +
-                      std::to_string(own));
+  return OtherBuild(RankName(sender), " speaks version ", version, ", ", reader, " version ", own);
 }
 
 size_t SizeOfMessage(std::string_view bytes) {
@@ -78,7 +76,7 @@ Result<std::string_view> OpenMessage(std::string_view bytes, const char* name, s
     return SizesDiffer(sender, bytes.size(), name, reader, std::to_string(hello->bytes));
   }
   if (hello->checksum != ChecksumOf(hello->kind, bytes)) {
-    return Status(StatusCode::kDisagreement, RankName(sender) + "'s " + name + " was damaged on its way to " + reader);
+    return Disagreement(RankName(sender), "'s ", name, " was damaged on its way to ", reader);
   }
   return bytes;
 }

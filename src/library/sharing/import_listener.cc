@@ -181,7 +181,7 @@ void PoolImport::FallAsleep(uint64_t deadline_ms, uint64_t sleep) {
     while (waits() && changed_.WaitUntil(mutex_, end)) {
     }
     if (waits()) {
-      status = Status(StatusCode::kDeadlineExceeded, "it reads a block still");
+      status = DeadlineExceeded("it reads a block still");
       asleep_ = false;
     }
   }

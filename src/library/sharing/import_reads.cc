@@ -13,9 +13,8 @@ Status PoolImport::CheckReadable() const {
 
 Status PoolImport::NeverReadable(Gate gate) const {
   if (gate != Gate::kFreed && gate != Gate::kPoolEnded) return Status();
-  return Status(StatusCode::kRemoteFailure,
-                "the owner, " + owner_ + (gate == Gate::kFreed ? ", has freed the block" : ", has ended its pool") +
-                    " within an update of it: what is there is neither old nor new");
+  return RemoteFailure("the owner, ", owner_, gate == Gate::kFreed ? ", has freed the block" : ", has ended its pool",
+                       " within an update of it: what is there is neither old nor new");
 }
 
 void PoolImport::LeaveRead(Held& held) {
@@ -28,9 +27,8 @@ void PoolImport::LeaveRead(Held& held) {
 
 Status PoolImport::BeginRead(CUdeviceptr address) {
   WaitSlices slices(deadline());
-  const Status late(StatusCode::kDeadlineExceeded, "an update by " + owner_ +
-                                                       ", or its pool's sleep, has not ended within " +
-                                                       std::to_string(options_.deadline_ms) + " ms");
+  const Status late = DeadlineExceeded("an update by ", owner_, ", or its pool's sleep, has not ended within ",
+                                       options_.deadline_ms, " ms");
   ReadingBoard::Line* line = nullptr;
   for (Gate gate = Gate::kUpdating; gate != Gate::kOpen;) {
     const bool in_time = Await(slices, Awaited::kAwake);
@@ -76,10 +74,7 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slice
     if (ended) return OwnerEnded().under("an update was under way");
     COMMPOOL_TRY(CheckNotClosing());
     if (!passed.ok()) return passed.status();
-    if (slices.Over()) {
-      return Status(StatusCode::kDeadlineExceeded,
-                    "the work of an update by " + owner_ + " has not ended on the device");
-    }
+    if (slices.Over()) return DeadlineExceeded("the work of an update by ", owner_, " has not ended on the device");
   }
   return Status();
 }
@@ -96,7 +91,7 @@ Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
   const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
     const auto found = COMMPOOL_TRY(FindHeld(address));
     if (found->second.reading != 0) return found;
-    return Status(StatusCode::kFailedPrecondition, "no read of the block has begun");
+    return FailedPrecondition("no read of the block has begun");
   };
   {
     MutexLock lock(mutex_);
@@ -115,7 +110,7 @@ Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
   const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
     const auto found = COMMPOOL_TRY(FindHeld(address));
     if (found->second.times == 1 && found->second.reading != 0) {
-      return Status(StatusCode::kFailedPrecondition, "a read of the block has not ended");
+      return FailedPrecondition("a read of the block has not ended");
     }
     return found;
   };

@@ -26,9 +26,9 @@ std::string Range(const SegmentName& name) {
 Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
   AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(driver_, name.bytes, 0, name.address));
   if (addresses_ == ImportAddresses::kAny || range.address() == name.address) return range;
-  return Status(StatusCode::kFailedPrecondition, "the addresses of the owner's segment, " + Range(name) +
-                                                     ", are not free in this process: import with "
-                                                     "addresses = ANY, or before this process takes them");
+  return FailedPrecondition("the addresses of the owner's segment, ", Range(name),
+                            ", are not free in this process: import with "
+                            "addresses = ANY, or before this process takes them");
 }
 
 Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
@@ -37,8 +37,7 @@ Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
   Mapped& mapped = known == mapped_.end() ? fresh : known->second;
   if (mapped.mapping.valid()) return Status();
   if (mapped.name.bytes != name.bytes) {
-    return Status(StatusCode::kRemoteFailure,
-                  "the owner named another size for a segment than before: " + std::to_string(name.bytes) + " bytes");
+    return RemoteFailure("the owner named another size for a segment than before: ", name.bytes, " bytes");
   }
   if (!mapped.range.valid()) mapped.range = COMMPOOL_TRY(Reserve(name));
   Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver_, mapped.range.address(), memory));

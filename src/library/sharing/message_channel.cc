@@ -38,7 +38,7 @@ void TakeDescriptor(const msghdr& header, Received& received) {
 Status CheckAnswer(const Received& answer) {
   if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
   if (!answer.lost_descriptor) return Status();
-  return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
+  return OutOfMemory("this process has no file descriptor left (ulimit -n)");
 }
 
 Result<std::optional<Received>> MessageChannel::Receive() {
@@ -55,7 +55,7 @@ Result<std::optional<Received>> MessageChannel::Receive() {
   if (count < 0) return SystemFailure("recvmsg failed");
   Received received;
   TakeDescriptor(header, received);  // also of an empty message
-  if (count == 0) return Status(StatusCode::kRemoteFailure, "the other process ended the connection");
+  if (count == 0) return RemoteFailure("the other process ended the connection");
   received.message = COMMPOOL_TRY(DecodeShare({bytes.data(), static_cast<size_t>(count)}));
   return std::optional<Received>(std::move(received));
 }
@@ -104,7 +104,7 @@ struct Header {
 };
 static_assert(sizeof(Header) + kMostShareText == kMostShareBytes);
 
-Status Malformed(const std::string& why) { return Status(StatusCode::kInvalidArgument, "a malformed message: " + why); }
+Status Malformed(const std::string& why) { return InvalidArgument("a malformed message: ", why); }
 
 }  // namespace
 
@@ -124,9 +124,8 @@ Result<ShareMessage> DecodeShare(std::string_view bytes) {
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.magic != Header::kMagic) return Malformed("it is none of commpool's");
   if (header.version != kShareVersion) {
-    return Status(StatusCode::kNotSupported, "the other process speaks version " + std::to_string(header.version) +
-                                                 " of shared pools, this one version " + std::to_string(kShareVersion) +
-                                                 ": run one commpool in both");
+    return NotSupported("the other process speaks version ", header.version, " of shared pools, this one version ",
+                        kShareVersion, ": run one commpool in both");
   }
   if (header.bytes != bytes.size() || bytes.size() > kMostShareBytes) return Malformed("its length is wrong");
   if (header.kind == 0 || header.kind > static_cast<uint16_t>(ShareKind::kLast) || header.zero != 0) {

@@ -22,10 +22,9 @@ Result<int> DeviceAt(const Driver& driver, const std::string& pci_bus_id) {
   for (int device = 0; device < count; ++device) {
     if (PciBusIdOf(driver, device) == pci_bus_id) return device;
   }
-  return Status(StatusCode::kNotFound, "the pool is on the device at " + pci_bus_id + ", which is none of the " +
-                                           std::to_string(count) +
-                                           " that this process sees: look at CUDA_VISIBLE_DEVICES, or name a device "
-                                           "that may access it");
+  return NotFound("the pool is on the device at ", pci_bus_id, ", which is none of the ", count,
+                  " that this process sees: look at CUDA_VISIBLE_DEVICES, or name a device "
+                  "that may access it");
 }
 
 }  // namespace
@@ -123,18 +122,14 @@ Status PoolImport::Close() {
 }
 
 Status PoolImport::OwnerEnded() const {
-  return Status(StatusCode::kRemoteFailure,
-                "the owner, " + owner_ +
-                    (dropped_ ? ", has ended this import, which stopped reading its messages" : ", has ended"));
+  return RemoteFailure("the owner, ", owner_,
+                       dropped_ ? ", has ended this import, which stopped reading its messages" : ", has ended");
 }
 
-Status PoolImport::CheckNotClosing() const {
-  return closing_ ? Status(StatusCode::kNotFound, "the import was closed meanwhile") : Status();
-}
+Status PoolImport::CheckNotClosing() const { return closing_ ? NotFound("the import was closed meanwhile") : Status(); }
 
 Status PoolImport::NoAnswer() const {
-  return Status(StatusCode::kDeadlineExceeded,
-                "the owner, " + owner_ + ", has not answered within " + std::to_string(options_.deadline_ms) + " ms");
+  return DeadlineExceeded("the owner, ", owner_, ", has not answered within ", options_.deadline_ms, " ms");
 }
 
 bool PoolImport::Await(WaitSlices& slices, Awaited awaited) {
@@ -169,13 +164,12 @@ Result<Received> PoolImport::Ask(ShareMessage question, ShareKind expected) {
   answer_.reset();
   COMMPOOL_TRY(CheckAnswer(answer));
   if (answer.message.kind == expected) return answer;
-  return Status(StatusCode::kRemoteFailure, "the owner answered another question");
+  return RemoteFailure("the owner answered another question");
 }
 
 Status PoolImport::CheckAwake() {
   MutexLock lock(mutex_);
-  return asleep_ ? Status(StatusCode::kFailedPrecondition, title_ + " is asleep: ask again once its owner has woken it")
-                 : awake_failure_;
+  return asleep_ ? FailedPrecondition(title_, " is asleep: ask again once its owner has woken it") : awake_failure_;
 }
 
 Status PoolImport::Map(const Received& answer) {
@@ -224,9 +218,9 @@ std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
 }
 
 Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
-  if (ticket.block == 0) return Status(StatusCode::kInvalidArgument, "the ticket is a pool's: it names no block");
+  if (ticket.block == 0) return InvalidArgument("the ticket is a pool's: it names no block");
   if (ticket.secret != secret_) {
-    return Status(StatusCode::kInvalidArgument, "the ticket's block is of another pool than the import's, " + title_);
+    return InvalidArgument("the ticket's block is of another pool than the import's, ", title_);
   }
   MutexLock asking(asking_);
   if (const std::optional<ImportedBlock> held = HoldAgain(ticket.block)) return *held;
@@ -253,8 +247,8 @@ Result<ImportedBlock> PoolImport::Hold(uint64_t number, const ShareMessage& answ
     return ImportedBlock{address, bytes};
   }
   static_cast<void>(channel_.Send({ShareKind::kLetGo, {number}}));
-  if (!on_the_board) return Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
-  return Status(StatusCode::kNotFound, "the block's segment is gone, or does not hold it");
+  if (!on_the_board) return RemoteFailure("the owner named no line of the board");
+  return NotFound("the block's segment is gone, or does not hold it");
 }
 
 Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
@@ -266,7 +260,7 @@ Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
   }
   if (!segment.ok()) return segment.status();
   if (const std::optional<CUdeviceptr> address = Find(*segment, theirs)) return *address;
-  return Status(StatusCode::kNotFound, "the owner's segment is gone");
+  return NotFound("the owner's segment is gone");
 }
 
 Result<PoolImport::HeldBlocks::iterator> PoolImport::FindHeld(CUdeviceptr address) {
@@ -274,8 +268,7 @@ Result<PoolImport::HeldBlocks::iterator> PoolImport::FindHeld(CUdeviceptr addres
   const auto found = next == held_.begin() ? held_.end() : std::prev(next);
   const bool held = found != held_.end() && found->second.times != 0 && address - found->first < found->second.bytes;
   if (held) return found;
-  return Status(StatusCode::kNotFound,
-                "the pointer is in no block that this import holds: commpool_import_block first");
+  return NotFound("the pointer is in no block that this import holds: commpool_import_block first");
 }
 
 std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/failure.h"
 #include "src/library/base/interruption.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
@@ -192,9 +193,7 @@ class ImportTable {
   }
 
  private:
-  static Status Missing(uint64_t handle) {
-    return Status(StatusCode::kNotFound, "import " + std::to_string(handle) + " was closed, or never opened");
-  }
+  static Status Missing(uint64_t handle) { return NotFound("import ", handle, " was closed, or never opened"); }
 
   Mutex mutex_{LockRank::kPoolTable};
   std::map<uint64_t, std::shared_ptr<PoolImport>> imports_ COMMPOOL_GUARDED_BY(mutex_);

@@ -18,7 +18,7 @@ Result<Received> Await(MessageChannel& channel, Deadline deadline) {
   while (true) {
     std::optional<Received> received = COMMPOOL_TRY(channel.Receive());
     if (received) return std::move(*received);
-    if (slices.Over()) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
+    if (slices.Over()) return DeadlineExceeded("it does not answer");
     pollfd wait{channel.descriptor(), POLLIN, 0};
     poll(&wait, 1, PollWait(slices.end()));
   }
@@ -34,7 +34,7 @@ Result<FileDescriptor> TakeOffered(const OfferPlace& place, size_t number, Deadl
   Received answer = COMMPOOL_TRY(Await(channel, deadline));
   COMMPOOL_TRY(CheckAnswer(answer));
   if (answer.message.kind == ShareKind::kOffer && answer.descriptor.valid()) return std::move(answer.descriptor);
-  return Status(StatusCode::kRemoteFailure, "it answered another question");
+  return RemoteFailure("it answered another question");
 }
 
 }  // namespace commpool::internal

@@ -38,7 +38,7 @@ Result<std::pair<ReadingBoard, FileDescriptor>> ReadingBoard::Make() {
 Result<ReadingBoard> ReadingBoard::Open(const FileDescriptor& descriptor) {
   struct stat about = {};
   if (fstat(descriptor.get(), &about) != 0 || about.st_size != sizeof(Page)) {
-    return Status(StatusCode::kInvalidArgument, "the owner of the pool sent another file than expected");
+    return InvalidArgument("the owner of the pool sent another file than expected");
   }
   return Map(descriptor);
 }

@@ -16,7 +16,7 @@ namespace {
 // How long the thread does not look at callers when the process has no descriptor for them.
 constexpr int kRestMilliseconds = 10;
 
-Status Ended() { return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged"); }
+Status Ended() { return NotFound("the pool of the ticket has ended, or the ticket is forged"); }
 
 }  // namespace
 
@@ -92,7 +92,7 @@ bool ShareServer::Hear(const std::shared_ptr<Importer>& importer) {
 Status ShareServer::Answer(const std::shared_ptr<Importer>& importer, const ShareMessage& question) {
   if (question.kind == ShareKind::kHello) return Welcome(importer, question);
   if (question.kind == ShareKind::kTakeOffer) return GiveOffer(*importer, question);
-  if (importer->pool == 0) return Status(StatusCode::kInvalidArgument, "a malformed message: no ticket came first");
+  if (importer->pool == 0) return InvalidArgument("a malformed message: no ticket came first");
   switch (question.kind) {
     case ShareKind::kAskSegment:
       return GiveSegment(*importer, question);
@@ -105,7 +105,7 @@ Status ShareServer::Answer(const std::shared_ptr<Importer>& importer, const Shar
       NoteAsleep(*importer, question);
       return Status();
     default:
-      return Status(StatusCode::kInvalidArgument, "a malformed message: its kind is the owner's");
+      return InvalidArgument("a malformed message: its kind is the owner's");
   }
 }
 
@@ -156,16 +156,16 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
     memory = pool.facts().memory.lock();
     title = pool.facts().title;
   }
-  if (memory == nullptr) return Status(StatusCode::kNotFound, "the pool has ended");
+  if (memory == nullptr) return NotFound("the pool has ended");
   // The driver has no clear word for this; the descriptor is free again before it needs one.
   if (!FileDescriptor(eventfd(0, EFD_CLOEXEC)).valid()) {
-    return Status(StatusCode::kOutOfMemory, "the owner has no file descriptor left (ulimit -n)");
+    return OutOfMemory("the owner has no file descriptor left (ulimit -n)");
   }
   const auto known = question.numbers[1] == 0 ? std::nullopt : std::make_optional(question.numbers[2]);
   Result<SharedMemory::Exported> given = memory->Export(question.numbers[0], known);
   if (given.status().code() == StatusCode::kFailedPrecondition) {
     // The pool's own words are for its owner.
-    return Status(StatusCode::kFailedPrecondition, title + " is asleep: ask again once its owner has woken it");
+    return FailedPrecondition(title, " is asleep: ask again once its owner has woken it");
   }
   SharedMemory::Exported exported = COMMPOOL_TRY(std::move(given));
   SendTo(importer,
@@ -181,9 +181,7 @@ Status ShareServer::GiveBlock(Importer& importer, const ShareMessage& question) 
     MutexLock lock(mutex_);
     SharedPool& pool = *Find(importer.pool);
     const auto found = pool.blocks.find(number);
-    if (found == pool.blocks.end() || found->second.freed) {
-      return Status(StatusCode::kNotFound, "the block of the ticket was freed");
-    }
+    if (found == pool.blocks.end() || found->second.freed) return NotFound("the block of the ticket was freed");
     const auto held = importer.lines.find(number);
     const size_t line = held != importer.lines.end() ? held->second : COMMPOOL_TRY(pool.Hold(importer, number));
     answer.numbers = {found->second.address, found->second.bytes, found->second.segment, line};
@@ -201,11 +199,11 @@ Status ShareServer::GiveOffer(Importer& asker, const ShareMessage& question) {
     if (found != offers_.end()) offered = found->second.lock();
   }
   if (offered == nullptr || question.numbers[2] >= offered->size()) {
-    return Status(StatusCode::kNotFound, "it offers nothing any more, or the secret is wrong");
+    return NotFound("it offers nothing any more, or the secret is wrong");
   }
   // A copy: the offer may end while the message is queued.
   FileDescriptor copy(fcntl((*offered)[question.numbers[2]].get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid()) return Status(StatusCode::kOutOfMemory, "it has no file descriptor left (ulimit -n)");
+  if (!copy.valid()) return OutOfMemory("it has no file descriptor left (ulimit -n)");
   SendTo(asker, {ShareKind::kOffer, {}, {}, question.question}, std::move(copy));
   return Status();
 }

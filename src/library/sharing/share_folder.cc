@@ -51,10 +51,9 @@ Status MakeFolder(const std::string& folder) {
   struct stat about = {};
   if (!opened.valid() || fstat(opened.get(), &about) != 0) return Failed("opening the folder", folder, errno);
   if (about.st_uid == geteuid() && (about.st_mode & (S_IRWXG | S_IRWXO)) == 0) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                "others may enter " + Printable(folder) +
-                    ", where tickets would lead them: it must belong to this user alone, "
-                    "with mode 0700");
+  return FailedPrecondition("others may enter ", Printable(folder),
+                            ", where tickets would lead them: it must belong to this user alone, "
+                            "with mode 0700");
 }
 
 // A socket that does not listen yet looks like that of a killed process. It has a name with a dot in front until then.
@@ -107,8 +106,7 @@ bool MayHold(const std::string& runtime_directory, const std::string& folder) {
 
 Result<ShareListener> ShareListener::OpenIn(const std::string& chosen, const std::string& runtime_directory) {
   if (!chosen.empty() && chosen[0] != '/') {
-    return Status(StatusCode::kFailedPrecondition,
-                  "COMMPOOL_SOCKETS is \"" + Printable(chosen) + "\": name a whole path");
+    return FailedPrecondition("COMMPOOL_SOCKETS is \"", Printable(chosen), "\": name a whole path");
   }
   const auto refused = [](const Result<ShareListener>& opened) {
     return opened.status().code() == StatusCode::kFailedPrecondition;
@@ -119,9 +117,8 @@ Result<ShareListener> ShareListener::OpenIn(const std::string& chosen, const std
   Result<ShareListener> opened = Open(usual_serves ? usual : chosen.empty() ? fallback : chosen);
   if (usual_serves && !opened.ok() && !refused(opened)) opened = Open(fallback);  // its disk is full
   if (!refused(opened)) return opened;
-  return Status(
-      StatusCode::kFailedPrecondition,
-      opened.status().message() + ". COMMPOOL_SOCKETS may name another folder for the sockets of shared pools");
+  return FailedPrecondition(opened.status().message(),
+                            ". COMMPOOL_SOCKETS may name another folder for the sockets of shared pools");
 }
 
 Result<ShareListener> ShareListener::Open(const std::string& folder) {
@@ -164,9 +161,8 @@ Result<PeerProcess> PeerOf(int socket) {
 Result<PeerProcess> CheckPeer(int socket) {
   const PeerProcess peer = COMMPOOL_TRY(PeerOf(socket));
   if (peer.user == geteuid()) return peer;
-  return Status(StatusCode::kRemoteFailure,
-                "process " + std::to_string(peer.process) + " belongs to user " + std::to_string(peer.user) +
-                    ", and pools are shared with processes of " + "user " + std::to_string(geteuid()) + " alone");
+  return RemoteFailure("process ", peer.process, " belongs to user ", peer.user,
+                       ", and pools are shared with processes of user ", geteuid(), " alone");
 }
 
 Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline) {
@@ -177,16 +173,12 @@ Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline)
     PrivateSocket socket = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
     const int error = TryToConnect(socket, *address);
     if (error == 0) return socket;
-    if (error == ECONNREFUSED || error == ENOENT) {
-      return Status(StatusCode::kRemoteFailure, "its process has ended");
-    }
+    if (error == ECONNREFUSED || error == ENOENT) return RemoteFailure("its process has ended");
     if (error == EACCES || error == EPERM) {
-      return Status(StatusCode::kRemoteFailure, "its process belongs to another user, who keeps " + path + " closed");
+      return RemoteFailure("its process belongs to another user, who keeps ", path, " closed");
     }
     if (error != EAGAIN && error != EINTR) return Failed("connecting to", path, error);
-    if (slices.Over()) {
-      return Status(StatusCode::kDeadlineExceeded, "its process does not answer at " + path);
-    }
+    if (slices.Over()) return DeadlineExceeded("its process does not answer at ", path);
     poll(nullptr, 0, 1);  // its queue of callers is full
   }
 }

@@ -16,8 +16,7 @@ constexpr std::chrono::seconds kTimeToNotice(1);
 void AddName(std::string& names, const Importer& importer) { names += (names.empty() ? "" : ", ") + importer.name(); }
 
 Status Late(const std::string& names, uint64_t deadline_ms, const char* what) {
-  return Status(StatusCode::kDeadlineExceeded,
-                names + " " + what + " after " + std::to_string(deadline_ms) + " ms: nothing has changed");
+  return DeadlineExceeded(names, " ", what, " after ", deadline_ms, " ms: nothing has changed");
 }
 
 }  // namespace
@@ -47,14 +46,12 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
     MutexLock lock(mutex_);
     const std::shared_ptr<SharedPool> shared = Find(pool);
     block = shared == nullptr ? 0 : shared->NumberOf(address);
-    if (block == 0) return Status(StatusCode::kNotFound, "the block was not shared by a ticket");
+    if (block == 0) return NotFound("the block was not shared by a ticket");
     SharedBlock& updated = shared->blocks.at(block);
     if (updated.writes == Writes::kEnded) {
-      return Status(StatusCode::kFailedPrecondition, "the block was shared with the promise that writes have ended");
+      return FailedPrecondition("the block was shared with the promise that writes have ended");
     }
-    if (updated.gate != Gate::kOpen) {
-      return Status(StatusCode::kFailedPrecondition, "an update of the block is under way");
-    }
+    if (updated.gate != Gate::kOpen) return FailedPrecondition("an update of the block is under way");
     shared->SetGate(updated, block, Gate::kUpdating);
     deadline_ms = shared->facts().deadline_ms;
     for (const std::shared_ptr<Importer>& importer : shared->importers) {
@@ -124,10 +121,8 @@ Status ShareServer::EndUpdate(uint64_t pool, uint64_t address, CUstream stream) 
     MutexLock lock(mutex_);
     shared = Find(pool);
     block = shared == nullptr ? 0 : shared->NumberOf(address);
-    if (block == 0) return Status(StatusCode::kNotFound, "the block was not shared by a ticket");
-    if (shared->blocks.at(block).gate == Gate::kOpen) {
-      return Status(StatusCode::kFailedPrecondition, "no update of the block is under way");
-    }
+    if (block == 0) return NotFound("the block was not shared by a ticket");
+    if (shared->blocks.at(block).gate == Gate::kOpen) return FailedPrecondition("no update of the block is under way");
   }
   MutexLock recording(shared->recording());
   const uint64_t number = COMMPOOL_TRY(shared->updates().Record(driver_, stream));
@@ -141,8 +136,8 @@ Status ShareServer::CheckMaySleep(uint64_t pool) {
   if (shared == nullptr || shared->imports == Imports::kSleepToo || shared->importers.empty()) return Status();
   std::string names;
   for (const std::shared_ptr<Importer>& importer : shared->importers) AddName(names, *importer);
-  return Status(StatusCode::kFailedPrecondition,
-                names + " has imported it: close those imports first, or share it so that imports sleep too");
+  return FailedPrecondition(names,
+                            " has imported it: close those imports first, or share it so that imports sleep too");
 }
 
 Status ShareServer::TellAsleep(uint64_t pool) {

@@ -15,7 +15,7 @@ ShareServer::~ShareServer() { Stop(); }
 
 Status ShareServer::Start() {
   MutexLock lock(mutex_);
-  if (stopped_) return Status(StatusCode::kFailedPrecondition, "the runtime has ended");
+  if (stopped_) return FailedPrecondition("the runtime has ended");
   if (listener_.valid()) return Status();
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return SystemFailure("eventfd failed");
@@ -84,10 +84,10 @@ Result<std::string> ShareServer::ShareBlock(uint64_t pool, const SharedBlock& bl
   {
     MutexLock lock(mutex_);
     const std::shared_ptr<SharedPool> shared = Find(pool);
-    if (shared == nullptr) return Status(StatusCode::kFailedPrecondition, "the pool is not shared");
+    if (shared == nullptr) return FailedPrecondition("the pool is not shared");
     number = shared->NumberOf(block.address);
     if (number != 0 && block.writes == Writes::kEnded && shared->blocks.at(number).gate != Gate::kOpen) {
-      return Status(StatusCode::kFailedPrecondition, "an update of the block is under way: its writes have not ended");
+      return FailedPrecondition("an update of the block is under way: its writes have not ended");
     }
     if (number == 0) shared->Add(number = next_block_++, block);
     shared->blocks.at(number).writes = block.writes;

@@ -72,8 +72,8 @@ Result<size_t> SharedPool::Hold(Importer& importer, uint64_t block) {
     place = importer.free_lines.back();
     importer.free_lines.pop_back();
   } else if (place == ReadingBoard::kLines) {
-    return Status(StatusCode::kExhausted, "one import holds at most " + std::to_string(place) +
-                                              " blocks at a time: release some, or import the pool once more");
+    return Failure(StatusCode::kExhausted, "one import holds at most ", place,
+                   " blocks at a time: release some, or import the pool once more");
   } else {
     ++importer.next_line;
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/failure.h"
 #include "src/library/base/mutex.h"
 #include "src/library/sharing/message_channel.h"
 #include "src/library/sharing/reading_board.h"
@@ -118,9 +119,7 @@ class SharedPool {
   uint64_t NumberOf(uint64_t address) const;
   bool IsHeld(uint64_t block) const;
   // What importers hear that sleep with a pool which does not wake any more.
-  Status EndedAsleep() const {
-    return Status(StatusCode::kRemoteFailure, facts_.title + " ended while it was asleep: its memory is gone");
-  }
+  Status EndedAsleep() const { return RemoteFailure(facts_.title, " ended while it was asleep: its memory is gone"); }
   // Nobody can ask about it any more.
   bool MayBeForgotten() const { return ended && importers.empty() && blocks.empty(); }
   // A line of the board for a block that the importer did not hold. kExhausted where it holds too many.

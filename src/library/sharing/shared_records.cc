@@ -81,9 +81,7 @@ Result<bool> SharedRecords::Passed(const Driver& driver, uint64_t number) const 
 }
 
 Result<OpenedRecords> OpenedRecords::Of(const std::string& handles) {
-  if (handles.size() != kHandleBytes) {
-    return Status(StatusCode::kInvalidArgument, "the other process sent no events");
-  }
+  if (handles.size() != kHandleBytes) return InvalidArgument("the other process sent no events");
   OpenedRecords records;
   records.shared_ = std::make_shared<Shared>();
   std::memcpy(records.shared_->handles.data(), handles.data(), kHandleBytes);
@@ -100,7 +98,7 @@ Result<std::shared_ptr<const OpenedRecords::Events>> OpenedRecords::Get(const Dr
   for (size_t place = 0; place < opened.size(); ++place) {
     Result<Event> event = Event::Open(driver, shared_->handles[place]);
     const bool of_the_host = event.status().code() == StatusCode::kOutOfMemory;
-    if (!event.ok()) return of_the_host ? event.status() : Status(StatusCode::kRemoteFailure, event.status().message());
+    if (!event.ok()) return of_the_host ? event.status() : RemoteFailure(event.status().message());
     opened[place] = std::move(*event);
   }
   auto events = std::make_shared<const Events>(std::move(opened));

@@ -57,7 +57,7 @@ class Fields {
 
 Status NoTicket(std::string_view text, const std::string& why) {
   constexpr size_t kShown = 40;  // the rest may be a secret
-  return Status(StatusCode::kInvalidArgument, "\"" + Printable(text.substr(0, kShown)) + "\" " + why);
+  return InvalidArgument("\"", Printable(text.substr(0, kShown)), "\" ", why);
 }
 
 }  // namespace
@@ -82,9 +82,8 @@ Result<Ticket> Ticket::Parse(std::string_view text) {
   const uint64_t version = fields.Number(10);
   if (!fields.ok() || version == 0) return damaged;
   if (version > kVersion) {
-    return Status(StatusCode::kNotSupported, "the ticket is of a newer commpool, version " + std::to_string(version) +
-                                                 " of tickets: this one knows versions up to " +
-                                                 std::to_string(kVersion));
+    return NotSupported("the ticket is of a newer commpool, version ", version,
+                        " of tickets: this one knows versions up to ", kVersion);
   }
   const uint64_t checksum = fields.Number();
   if (!fields.ok() || checksum != ChecksumOf(fields.rest())) return damaged;

@@ -103,9 +103,8 @@ Status FenceTable::Await(FenceId fence, uint64_t deadline_ms) {
     const bool passed = COMMPOOL_TRY(Passed(fence));
     if (passed) return Status();
     if (slices.Over()) {
-      return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(PlaceOf(fence)) +
-                                                       " still uses the memory after " + std::to_string(deadline_ms) +
-                                                       " ms, nothing was released");
+      return DeadlineExceeded("device ", PlaceOf(fence), " still uses the memory after ", deadline_ms,
+                              " ms, nothing was released");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }

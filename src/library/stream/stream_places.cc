@@ -33,9 +33,7 @@ StreamPlaces::~StreamPlaces() {
 
 // Retains the context without the lock. Of two threads that race one wins, and both get its place.
 Result<Place*> StreamPlaces::Get(int device) {
-  if (device < 0 || static_cast<size_t>(device) >= kMostPlaces) {
-    return Status(StatusCode::kInvalidArgument, "there is no device " + std::to_string(device));
-  }
+  if (device < 0 || static_cast<size_t>(device) >= kMostPlaces) return InvalidArgument("there is no device ", device);
   std::atomic<Place*>& entry = places_[static_cast<size_t>(device)];
   if (Place* const known = entry.load(std::memory_order_acquire)) return known;
   auto place = std::make_unique<Place>();
@@ -60,10 +58,9 @@ Result<int> StreamPlaces::OfContext(CUcontext context) {
   const int device = COMMPOOL_TRY(DeviceOfCurrentContext(driver_));
   const Place* const place = COMMPOOL_TRY(Get(device));
   if (place->context.get() == context) return device;
-  return Status(StatusCode::kNotSupported,
-                "the stream belongs to a context of device " + std::to_string(device) +
-                    " that is not its primary context, as cuCtxCreate makes them: make the stream while the primary "
-                    "context is current (cuDevicePrimaryCtxRetain, or cudaSetDevice)");
+  return NotSupported("the stream belongs to a context of device ", device,
+                      " that is not its primary context, as cuCtxCreate makes them: make the stream while the primary "
+                      "context is current (cuDevicePrimaryCtxRetain, or cudaSetDevice)");
 }
 
 Result<std::optional<int>> StreamPlaces::Current() {

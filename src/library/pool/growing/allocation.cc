@@ -90,7 +90,7 @@ Result<CUdeviceptr> GrowingMode::ServeByStep(Request& request) {
       if (helped) served = COMMPOOL_TRY(Try(request));
     }
   }
-  return Ended(request, served ? Result<CUdeviceptr>(*served) : Result<CUdeviceptr>(OutOfMemory(request)));
+  return Ended(request, served ? Result<CUdeviceptr>(*served) : Result<CUdeviceptr>(OutOfMemoryFor(request)));
 }
 
 // A recording shows the steps after the first growth as a search.
@@ -153,7 +153,7 @@ Result<bool> GrowingMode::GrowAsUsual(Request& request) {
   if (request.part != engine::kCommonPart) return GrowInCapture(request);
   // A request that no empty device could serve must not make others give memory back.
   const Status possible = segments_.room.CheckPossible(request.bytes);
-  if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
+  if (!possible.ok()) return Failure(possible.code(), possible.message(), basis_.DescribeHolders());
   return Grow(request, Effort::kUsual);
 }
 
@@ -161,7 +161,7 @@ Result<bool> GrowingMode::GrowAsUsual(Request& request) {
 // reserved before.
 Result<bool> GrowingMode::GrowInCapture(Request& request) {
   if (!segments_.registrations.empty()) {
-    request.failure = Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
+    request.failure = OutOfMemory(basis_.title, ", which is registered, does not grow there");
     return false;
   }
   request.failure = segments_.room.CheckPossible(request.bytes);
@@ -193,7 +193,7 @@ Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
   const Status waited = blocks_.WaitForDevice();
   // The later steps would wait as long, for no more memory.
   if (waited.code() == StatusCode::kDeadlineExceeded) {
-    return Status(StatusCode::kOutOfMemory, waited.message() + " So there is " + OutOfMemory(request).message());
+    return OutOfMemory(waited.message(), " So there is ", OutOfMemoryFor(request).message());
   }
   COMMPOOL_TRY(waited);
   return true;
@@ -232,18 +232,17 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
   return false;
 }
 
-Status GrowingMode::OutOfMemory(const Request& request) const {
+Status GrowingMode::OutOfMemoryFor(const Request& request) const {
   const std::string bytes = FormatBytes(request.bytes);
   if (request.part == engine::kCommonPart) {
     const bool in_pieces = !grower_->MovesPages() && blocks_.counters().free_bytes >= request.bytes;
-    return Status(StatusCode::kOutOfMemory, "no memory for " + bytes + " in " + request.failure.message() +
-                                                (in_pieces ? kInPieces : "") + basis_.DescribeHolders());
+    return OutOfMemory("no memory for ", bytes, " in ", request.failure.message(), in_pieces ? kInPieces : "",
+                       basis_.DescribeHolders());
   }
-  return Status(StatusCode::kOutOfMemory,
-                "no idle memory for " + bytes + " in a capture, and " + request.failure.message() + ": " +
-                    FormatBytes(blocks_.counters().free_bytes) +
-                    " are free, in use by streams or too small. Synchronise and reserve() before the capture" +
-                    basis_.DescribeHolders());
+  return OutOfMemory("no idle memory for ", bytes, " in a capture, and ", request.failure.message(), ": ",
+                     FormatBytes(blocks_.counters().free_bytes),
+                     " are free, in use by streams or too small. Synchronise and reserve() before the capture",
+                     basis_.DescribeHolders());
 }
 
 }  // namespace commpool::internal

@@ -71,7 +71,7 @@ void GrowingMode::KeepToHeadroom() {
 Status GrowingMode::Reserve(uint64_t bytes) {
   const nvtx::Range range = basis_.Shown("reserve");
   COMMPOOL_TRY(basis_.CheckOpen());
-  if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
+  if (bytes == 0) return InvalidArgument(basis_.title, ": reserve of 0 bytes");
   COMMPOOL_TRY(segments_.room.CheckPossible(bytes));
   blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
   // Free memory that could serve a block of the device's legacy stream counts as present.
@@ -193,7 +193,7 @@ Status GrowingMode::CheckRegistrable(const char* who) const {
   if (!grower_->MovesPages()) return Status();
   const std::string why =
       std::string(" is expandable: its pages move, and what ") + who + " has registered may not. Make a fixed pool";
-  return WithSources(Status(StatusCode::kNotSupported, basis_.title + why), basis_.configuration.sources);
+  return WithSources(NotSupported(basis_.title, why), basis_.configuration.sources);
 }
 
 // Holds `growth` to the end, so that no segment comes while the list of them is registered: such a one would be missed.
@@ -206,8 +206,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   // Asks NCCL for the communicator's device, which must be the pool's.
   Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()));
   if (described.device != basis_.device->device()) {
-    return Status(StatusCode::kInvalidArgument, basis_.title + " cannot be registered with a communicator of device " +
-                                                    std::to_string(described.device));
+    return InvalidArgument(basis_.title, " cannot be registered with a communicator of device ", described.device);
   }
   MutexLock growth(basis_.growth());
   return segments_.registrations.Add(described, segments_.book.List());
@@ -238,9 +237,7 @@ Status GrowingMode::Deregister(ncclComm_t communicator) {
 // As RegisterWith, for a library beside NCCL.
 Status GrowingMode::AddRegistrar(const RegistrarRequest& request) {
   const std::optional<Registrar> registrar = COMMPOOL_TRY(request);
-  if (!registrar) {
-    return Status(StatusCode::kInvalidArgument, basis_.title + " has no other ranks, so its registrar is not null");
-  }
+  if (!registrar) return InvalidArgument(basis_.title, " has no other ranks, so its registrar is not null");
   COMMPOOL_TRY(CheckRegistrable("a registrar"));
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.CheckOpen());
@@ -260,9 +257,7 @@ RegistrarBook::Claim GrowingMode::ClaimSegments(std::vector<SegmentToRegister>* 
 
 Status GrowingMode::RemoveRegistrar(const std::string& name) {
   MutexLock collective(basis_.collective);
-  if (!segments_.registrations.registrars().Has(name)) {
-    return Status(StatusCode::kNotFound, basis_.title + " has no registrar named " + name);
-  }
+  if (!segments_.registrations.registrars().Has(name)) return NotFound(basis_.title, " has no registrar named ", name);
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(segments_.registrations.registrars().Remove(name));

@@ -84,7 +84,7 @@ class GrowingMode final : public PoolMode {
   // For a graph's part: takes the part's free memory, or idle memory of the pool. No cache may keep such blocks.
   Address ServeFromFreeMemory(const Request& request, engine::Reuse reuse);
   // Its error has the table of who holds what.
-  Status OutOfMemory(const Request& request) const;
+  Status OutOfMemoryFor(const Request& request) const;
 
   Result<bool> TakeWhatHasPassed(Request& request);
   Result<bool> DrainCaches(Request& request);

@@ -19,12 +19,12 @@ namespace {
 // matter of the backing, so it is asked apart from Backing::CanShare.
 Status CheckStays(const PoolConfiguration& configuration) {
   if (configuration.symmetric()) {
-    return Status(StatusCode::kNotSupported,
-                  "the ranks of a symmetric pool agree when memory goes, and an importer is no rank: "
-                  "processes of its communicator reach it through windows");
+    return NotSupported(
+        "the ranks of a symmetric pool agree when memory goes, and an importer is no rank: "
+        "processes of its communicator reach it through windows");
   }
   if (configuration.mode == Mode::kExpandable) {
-    return Status(StatusCode::kNotSupported, "an expandable pool moves its pages: share memory of a fixed pool");
+    return NotSupported("an expandable pool moves its pages: share memory of a fixed pool");
   }
   return Status();
 }
@@ -38,7 +38,7 @@ Result<commpool_block> MemoryExporter::Mark(CUdeviceptr address, engine::Mark ma
   const Result<commpool_block> block = FindBlock(basis_, blocks_, address);
   if (!block.ok()) return basis_.Named(block.status().under("share"));
   if (blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block->pointer), mark)) return block;
-  return basis_.Named(Status(StatusCode::kNotFound, "share: the block was freed"));
+  return basis_.Named(NotFound("share: the block was freed"));
 }
 
 // The descriptor stays the segment's own.
@@ -116,13 +116,13 @@ Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::
     }
     const Result<int> descriptor = segment.Descriptor();
     if (!descriptor.ok()) return basis_.Named(descriptor.status());
-    if (*descriptor < 0) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
+    if (*descriptor < 0) return basis_.Named(NotSupported("a segment has no handle"));
     // A copy, because the segment closes its own when it goes.
     exported.descriptor = FileDescriptor(fcntl(*descriptor, F_DUPFD_CLOEXEC, 0));
     if (exported.descriptor.valid()) return exported;
-    return Status(CodeOfError(errno), std::string("fcntl failed: ") + strerror(errno));
+    return Failure(CodeOfError(errno), "fcntl failed: ", strerror(errno));
   }
-  return basis_.Named(Status(StatusCode::kNotFound, "no segment has that address"));
+  return basis_.Named(NotFound("no segment has that address"));
 }
 
 // Blocks with tickets are not meant: their importers are told to let go (ShareServer::TellAsleep).
@@ -131,8 +131,7 @@ Status MemoryExporter::CheckNoneShared() const {
     MutexLock lock(blocks_.mutex());
     if (!blocks_.engine().AnyHasMark(engine::Mark::kShared)) return Status();
   }
-  return Status(StatusCode::kFailedPrecondition,
-                "other processes may use blocks that were shared: free those blocks first");
+  return FailedPrecondition("other processes may use blocks that were shared: free those blocks first");
 }
 
 }  // namespace commpool::internal

@@ -74,7 +74,7 @@ Status PoolPeers::Revoke(const std::vector<int>& peers) {
   const std::vector<int> known = Devices();
   for (const int peer : peers) {
     if (std::find(known.begin(), known.end(), peer) == known.end()) {
-      return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
+      return NotFound(basis_.title, " was never granted to device ", peer);
     }
   }
   COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing({peers.begin(), peers.end()}));

@@ -6,6 +6,7 @@
 
 #include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"
+#include "src/library/base/failure.h"
 
 namespace commpool::internal {
 
@@ -13,15 +14,13 @@ namespace commpool::internal {
 // thread at a time grows a pool. The shared one is taken, because other pools grow at the same time.
 Result<Room> PoolRoom::Take(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
-    return Status(StatusCode::kOutOfMemory,
-                  basis_.title + ": " + FormatBytes(bytes) + " more would exceed its limit of " +
-                      FormatBytes(basis_.configuration.limit_bytes) + " (" +
-                      FormatBytes(blocks_.counters().reserved_bytes.current) + " are reserved)");
+    return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would exceed its limit of ",
+                       FormatBytes(basis_.configuration.limit_bytes), " (",
+                       FormatBytes(blocks_.counters().reserved_bytes.current), " are reserved)");
   }
   COMMPOOL_TRY(CheckHeadroom(bytes));
   if (account_->Take(bytes)) return Room(*account_, bytes);
-  return Status(StatusCode::kOutOfMemory,
-                basis_.title + ": " + FormatBytes(bytes) + " more" + account_->WouldExceed(bytes));
+  return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more", account_->WouldExceed(bytes));
 }
 
 uint64_t PoolRoom::FreeOnDevice() const {
@@ -44,10 +43,8 @@ Status PoolRoom::CheckHeadroom(uint64_t bytes) const {
   const uint64_t free = FreeOnDevice();
   const bool unknown = free == UINT64_MAX;
   if (unknown || (free >= headroom && free - headroom >= bytes)) return Status();
-  return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
-                                              " more would not leave the headroom of " + account_->place() + ", " +
-                                              FormatBytes(headroom) + ", to others (" + FormatBytes(free) +
-                                              " are free)");
+  return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would not leave the headroom of ",
+                     account_->place(), ", ", FormatBytes(headroom), ", to others (", FormatBytes(free), " are free)");
 }
 
 // Asked before others give memory back for a request that can never be served.
@@ -57,9 +54,8 @@ Status PoolRoom::CheckPossible(uint64_t bytes) const {
   if (bytes <= account_->capacity()) return Status();
   // A program's functions may take the memory from elsewhere.
   if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
-  return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + basis_.title + ": " +
-                                              account_->place() + " has " + FormatBytes(account_->capacity()) +
-                                              " in all, and nothing was given back");
+  return OutOfMemory("no memory for ", FormatBytes(bytes), " in ", basis_.title, ": ", account_->place(), " has ",
+                     FormatBytes(account_->capacity()), " in all, and nothing was given back");
 }
 
 // An overflow is no fit.
@@ -96,7 +92,7 @@ void PoolRoom::Sleep(uint64_t bytes) {
 Status PoolRoom::TakeToWake() {
   if (account_->Take(asleep_bytes())) return Status();
   const uint64_t bytes = asleep_bytes();
-  return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(bytes) + account_->WouldExceed(bytes));
+  return OutOfMemory("waking ", FormatBytes(bytes), account_->WouldExceed(bytes));
 }
 
 }  // namespace commpool::internal

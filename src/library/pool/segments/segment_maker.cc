@@ -36,10 +36,10 @@ Result<std::unique_ptr<Segment>> SegmentMaker::MakeFor(std::optional<StreamKey> 
 Result<NewSegment> SegmentMaker::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
   std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeFor(stream, bytes));
   if (segment->address() % basis_.configuration.alignment_bytes != 0) {
-    return Status(StatusCode::kInvalidArgument, std::string("the ") + backing_.name() +
-                                                    " backing returned an address that is no multiple of the pool's "
-                                                    "alignment of " +
-                                                    std::to_string(basis_.configuration.alignment_bytes) + " bytes");
+    return InvalidArgument("the ", backing_.name(),
+                           " backing returned an address that is no multiple of the pool's "
+                           "alignment of ",
+                           basis_.configuration.alignment_bytes, " bytes");
   }
   Result<AddressTable::Entry> entry =
       basis_.runtime.addresses.Add(segment->address(), segment->bytes(), basis_.owner.lock());

@@ -34,10 +34,8 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   Status status = request.readiness;
   if (status.ok() && segments.backing->row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
-    status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing->name() + " backing (" +
-                                                   segments.backing->Facts().what +
-                                                   ") cannot leave its addresses and come back: that of " +
-                                                   NamesOfBackings(sleeps) + " can");
+    status = NotSupported("memory of the ", segments.backing->name(), " backing (", segments.backing->Facts().what,
+                          ") cannot leave its addresses and come back: that of ", NamesOfBackings(sleeps), " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
   if (status.ok()) status = segments.exporter.CheckNoneShared();
@@ -45,9 +43,9 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status = CheckNothingUnseen(segments);
     if (!status.ok()) {
-      status = Status(status.code(), status.message() +
-                                         ". Else, if the graphs hold no collectives: graphs = NO_COLLECTIVES; if none "
-                                         "is replayed again: graphs = DISCARDED");
+      status = Failure(status.code(), status.message(),
+                       ". Else, if the graphs hold no collectives: graphs = NO_COLLECTIVES; if none "
+                       "is replayed again: graphs = DISCARDED");
     }
   }
   return basis.Named(status.under("sleep"));
@@ -58,7 +56,7 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const SleepRequest& reques
   COMMPOOL_TRY(basis.device->health().first_error());
   Status status = request.readiness;
   if (status.ok() && !basis.life.asleep()) {
-    status = basis.life.open() ? Status(StatusCode::kFailedPrecondition, "it is not asleep") : basis.life.CheckOpen();
+    status = basis.life.open() ? FailedPrecondition("it is not asleep") : basis.life.CheckOpen();
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
   return basis.Named(status.under("wake"));
@@ -123,7 +121,7 @@ Status Sleeping::StayAwake(const Status& failure) {
   // agree.
   const bool alone = !basis_.configuration.symmetric() || BreaksChannel(again);
   if (!again.ok() && !(alone && mapped.ok())) {
-    return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
+    return Failure(failure.code(), failure.message(), "; then ", again.message(), ": the pool is asleep, wake() it");
   }
   ServeAgain();
   return failure;
@@ -139,10 +137,9 @@ Status Sleeping::Register() {
 Status Sleeping::CheckReturned() const {
   const std::string moved = segments_.registrations.DescribeMoved();
   if (moved.empty()) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                "NCCL placed " + moved +
-                    ", elsewhere than before: graphs that captured collectives over them are stale "
-                    "(wake with graphs = DISCARDED accepts that)");
+  return FailedPrecondition("NCCL placed ", moved,
+                            ", elsewhere than before: graphs that captured collectives over them are stale "
+                            "(wake with graphs = DISCARDED accepts that)");
 }
 
 Status Sleeping::Deregister() { return segments_.Deregister(segments_.book.Indexes()); }
@@ -162,7 +159,7 @@ Status Sleeping::MakeMemory() {
     made = make();
   }
   if (made.code() != StatusCode::kOutOfMemory) return made;
-  return Status(made.code(), made.message() + basis_.DescribeHolders());
+  return Failure(made.code(), made.message(), basis_.DescribeHolders());
 }
 
 // Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order.
@@ -270,7 +267,7 @@ Status Sleeping::WakeMemory() {
   // Only after all copies have ended (AwaitRestoring): a copy into unmapped memory would lose the context.
   for (Segment* segment : segments_.book.Pointers()) static_cast<void>(segment->territory()->UnmapAll());
   ReleaseUnmapped();
-  return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());
+  return Failure(status.code(), "waking ", FormatBytes(asleep), ": ", status.message());
 }
 
 }  // namespace commpool::internal

@@ -34,7 +34,7 @@ std::string ShowShare(double share) {
 }
 
 // The error for a wrong value. The caller puts the entry of COMMPOOL_CONF before it (WrongSetting).
-Status May(const std::string& values) { return Status(StatusCode::kInvalidArgument, "it may be " + values); }
+Status May(const std::string& values) { return InvalidArgument("it may be ", values); }
 
 // For settings that every pool may have.
 Status Fits(const PoolConfiguration&) { return Status(); }
@@ -55,13 +55,13 @@ Status SetBacking(const std::string& value, PoolConfiguration& pool) {
 Status GrantsFit(const PoolConfiguration& pool) {
   const char* const why = FindBacking(pool.backing.kind)->why_no_revoke;
   if (pool.backing.grants == Grants::kReadWrite || why == nullptr) return Status();
-  return Status(StatusCode::kInvalidArgument, why);
+  return InvalidArgument(why);
 }
 
 // COMMPOOL_CONF may change a backing that the program did not name, but only where nothing depends on that backing.
 Status BackingFits(const PoolConfiguration& pool) {
   const BackingRow& row = *FindBacking(pool.backing.kind);
-  const auto no = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
+  const auto no = [](const char* why) { return InvalidArgument(why); };
   if (pool.symmetric()) return no("the pool is symmetric, and the program has to choose the memory of windows itself");
   if (pool.backing.placement.kind != Placement::Kind::kDevice && row.places == Places::kDevice) {
     return no("the pool lies in host memory, and this backing makes none");
@@ -124,7 +124,7 @@ std::string ShowBytesOrAuto(const PoolConfiguration& pool) {
 // Both options may come from the environment. A general setting then skips pools with a small limit.
 Status SegmentFits(const PoolConfiguration& pool) {
   if (pool.segment_bytes <= pool.limit_bytes) return Status();
-  return Status(StatusCode::kInvalidArgument, "the pool's limit is " + ShowBytes(pool.limit_bytes));
+  return InvalidArgument("the pool's limit is ", ShowBytes(pool.limit_bytes));
 }
 
 // Such as "60s" or "500ms"; a plain number means milliseconds.
@@ -172,7 +172,7 @@ Status SetBudget(const std::string& value, PoolConfiguration& pool) {
 
 Status BudgetFits(const PoolConfiguration& pool) {
   if (pool.budget.empty() || IsOfADevice(pool.backing)) return Status();
-  return Status(StatusCode::kInvalidArgument, "a budget is of a device's memory, and the pool has the host's");
+  return InvalidArgument("a budget is of a device's memory, and the pool has the host's");
 }
 
 // Short names, so that a row below is one line.
@@ -234,7 +234,7 @@ Result<double> ReadShare(const std::string& text) {
   char* end = nullptr;
   const double share = std::strtod(text.c_str(), &end);
   if (!text.empty() && *end == '\0' && share > 0 && share <= 1) return share;
-  return Status(StatusCode::kInvalidArgument, "it may be a share such as 0.8, above 0 and at most 1");
+  return InvalidArgument("it may be a share such as 0.8, above 0 and at most 1");
 }
 
 }  // namespace commpool::internal

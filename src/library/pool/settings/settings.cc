@@ -178,7 +178,7 @@ Status WithSources(const Status& status, const std::vector<SettingSource>& sourc
   for (const SettingSource& from : sources) {
     if (texts.find(from.text) == std::string::npos) texts += (texts.empty() ? "" : ",") + from.text;
   }
-  return Status(status.code(), status.message() + "; of its options COMMPOOL_CONF set " + texts);
+  return Failure(status.code(), status.message(), "; of its options COMMPOOL_CONF set ", texts);
 }
 
 }  // namespace commpool::internal

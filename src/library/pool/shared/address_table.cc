@@ -28,8 +28,8 @@ Result<AddressTable::Entry> AddressTable::Add(CUdeviceptr address, uint64_t byte
       return Entry(*this, address);
     }
   }
-  return Status(StatusCode::kInvalidArgument, FormatBytes(bytes) + " at " + engine::Hexadecimal(address) +
-                                                  " lie in memory of pool " + there + " already");
+  return InvalidArgument(FormatBytes(bytes), " at ", engine::Hexadecimal(address), " lie in memory of pool ", there,
+                         " already");
 }
 
 // SegmentMaker calls it before the memory goes to the driver, which may give the address to another pool at once.
@@ -65,9 +65,9 @@ Result<OwnedRange> AddressTable::RangeOf(CUdeviceptr address) const {
       if (address - range.address < range.bytes) return range;
     }
   }
-  return Status(StatusCode::kNotFound, engine::Hexadecimal(address) +
-                                           " lies in no pool: it is not commpool's memory, or its pool has "
-                                           "given it back");
+  return NotFound(engine::Hexadecimal(address),
+                  " lies in no pool: it is not commpool's memory, or its pool has "
+                  "given it back");
 }
 
 }  // namespace commpool::internal

@@ -33,9 +33,8 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
   do {
     if (result.wait_until(slices.end()) == std::future_status::ready) return result.get();
   } while (!slices.Over());
-  return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
-                                                   std::to_string(deadline_ms) +
-                                                   " ms, nothing was changed: a collective waits for a rank?");
+  return DeadlineExceeded("device ", context.device(), " is still busy after ", deadline_ms,
+                          " ms, nothing was changed: a collective waits for a rank?");
 }
 
 // The caller refuses with it before anything has changed. The question to the legacy stream breaks no capture; a
@@ -50,9 +49,8 @@ Status DeviceState::CheckNotCapturing() const {
       return place_.health.Check(driver_, result, {.call = "cuStreamIsCapturing", .device = device()});
     }
   }
-  return Status(StatusCode::kFailedPrecondition,
-                "a stream of device " + std::to_string(device()) +
-                    " is being captured, and waiting for the device would break the capture: end it first");
+  return FailedPrecondition("a stream of device ", device(),
+                            " is being captured, and waiting for the device would break the capture: end it first");
 }
 
 // A failed wait may be the first news of a lost context, so the result goes through the device's health.
@@ -102,9 +100,7 @@ Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& p
     if (budget.empty()) return whole;
     MutexLock lock(mutex_);
     const auto limit = budgets_.find(budget);
-    if (limit == budgets_.end()) {
-      return Status(StatusCode::kNotFound, "there is no budget " + budget + ": commpool_set_budget makes it");
-    }
+    if (limit == budgets_.end()) return NotFound("there is no budget ", budget, ": commpool_set_budget makes it");
     std::shared_ptr<MemoryAccount>& part = budget_accounts_[{placement.device, budget}];
     if (part == nullptr) {
       const std::string place = "budget " + budget + " of " + whole->place();

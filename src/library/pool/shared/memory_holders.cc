@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/library/base/failure.h"
 #include "src/library/base/printable.h"
 
 namespace commpool::internal {
@@ -31,14 +32,10 @@ commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
 Status MemoryHolders::Remove(commpool_holder handle) {
   MutexLock lock(mutex_);
   const auto found = holders_.find(handle);
-  if (found == holders_.end()) {
-    return Status(StatusCode::kNotFound,
-                  "free-memory callback " + std::to_string(handle) + " was removed, or never added");
-  }
+  if (found == holders_.end()) return NotFound("free-memory callback ", handle, " was removed, or never added");
   const std::shared_ptr<Holder> holder = found->second;
   if (asked_holder == holder.get()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "free-memory callback " + holder->name + " is removed by its own function");
+    return FailedPrecondition("free-memory callback ", holder->name, " is removed by its own function");
   }
   holder->removed = true;
   holders_.erase(found);

@@ -1,14 +1,15 @@
 // PoolTable: the pools by handle, and what is left of those that have none any more.
 #include "src/library/pool/shared/pool_table.h"
 
+#include "src/library/base/failure.h"
+
 namespace commpool::internal {
 
 namespace {
 
 // One message for both: the table does not remember every handle that was.
 Status NoSuchPool(PoolHandle handle) {
-  return Status(StatusCode::kNotFound,
-                "pool " + std::to_string(handle) + " does not exist: it was destroyed, or never made");
+  return NotFound("pool ", handle, " does not exist: it was destroyed, or never made");
 }
 
 }  // namespace

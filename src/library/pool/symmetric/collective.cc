@@ -15,9 +15,9 @@ namespace {
 // Only where the channel broke: other failures leave the ranks able to call again.
 Status WithAdvice(const Status& status) {
   if (!BreaksChannel(status)) return status;
-  return Status(status.code(), status.message() +
-                                   ". If the rank is lost: abandon every communicator while it is alive, abort them, "
-                                   "then close() or rehome()");
+  return Failure(status.code(), status.message(),
+                 ". If the rank is lost: abandon every communicator while it is alive, abort them, "
+                 "then close() or rehome()");
 }
 
 // Exact, for ranks compare the text. 0 stands for a default everywhere here.
@@ -77,8 +77,8 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
       call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
   if (between_ranks_alone) return Status();
   if (captures_.any_open()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
+    return FailedPrecondition(
+        "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
   }
   // A live graph may use registered memory: then these calls are refused.
   // Sleep is not among them: it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
@@ -123,7 +123,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
 // a third one calls for the rest.
 Status Collective::CheckCalled(size_t present) const {
   // Closed on every rank, so nobody waits for this one.
-  if (basis_.life.closed()) return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
+  if (basis_.life.closed()) return FailedPrecondition(basis_.title, " is closed");
   const PoolGroup* const group = basis_.group.get();
   const bool incomplete = group != nullptr && group->IsOfThisThread() && present != group->size();
   return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();

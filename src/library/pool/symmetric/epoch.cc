@@ -37,9 +37,7 @@ Status SymmetricMode::Renumber() {
   // Check all segments before the first one changes, so that a failure changes nothing.
   const std::vector<SegmentToRegister> kept = segments_.book.List();
   for (const SegmentToRegister& segment : kept) {
-    if (!engine().IsIdle(segment.index)) {
-      return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
-    }
+    if (!engine().IsIdle(segment.index)) return FailedPrecondition("another thread allocated during a collective call");
   }
   std::vector<std::unique_ptr<Segment>> segments;  // from here on nothing fails
   for (const SegmentToRegister& segment : kept) {
@@ -156,9 +154,8 @@ Status SymmetricMode::GetReadyToLeave() {
   COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   if (!segments_.registrations.empty()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "it is still registered with " + std::to_string(segments_.registrations.Communicators().size()) +
-                      " communicators: abandon() or deregister() every one before rehome()");
+    return FailedPrecondition("it is still registered with ", segments_.registrations.Communicators().size(),
+                              " communicators: abandon() or deregister() every one before rehome()");
   }
   COMMPOOL_TRY(AwaitOwnFrees());
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
@@ -189,10 +186,8 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
   if (!home.ok()) return basis_.Named(home.status().under("rehome"));
   if (home->device != basis_.device->device()) {
-    return basis_.Named(RefuseHome(
-        *home,
-        Status(StatusCode::kInvalidArgument, "rehome: the communicator is of device " + std::to_string(home->device) +
-                                                 ", and " + basis_.title + " of another")));
+    return basis_.Named(RefuseHome(*home, InvalidArgument("rehome: the communicator is of device ", home->device,
+                                                          ", and ", basis_.title, " of another")));
   }
   // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
   Status readiness = GetReadyToLeave();

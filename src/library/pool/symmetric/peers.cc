@@ -49,7 +49,7 @@ Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRe
   for (const SegmentToRegister& segment : segments) {
     // A second handle of the same memory, for this export: the segment keeps its own.
     const PhysicalMemory memory = PhysicalMemory::At(basis.driver, segment.address, segment.bytes);
-    if (!memory.valid()) return Status(StatusCode::kNotSupported, "a segment has no handle");
+    if (!memory.valid()) return NotSupported("a segment has no handle");
     FileDescriptor descriptor = COMMPOOL_TRY(memory.Export());
     descriptors.push_back(std::move(descriptor));
   }
@@ -70,10 +70,9 @@ Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const st
       // A broken channel has these codes, and this channel is whole.
       const bool of_a_process =
           taken.status().code() == StatusCode::kRemoteFailure || taken.status().code() == StatusCode::kDeadlineExceeded;
-      return Status(of_a_process ? StatusCode::kNotSupported : taken.status().code(),
-                    "the memory of rank " + std::to_string(memory.size()) + " is not to be had at " +
-                        offered.place.socket +
-                        " (ranks of one host and one container have each other's): " + taken.status().message());
+      return Failure(of_a_process ? StatusCode::kNotSupported : taken.status().code(), "the memory of rank ",
+                     memory.size(), " is not to be had at ", offered.place.socket,
+                     " (ranks of one host and one container have each other's): ", taken.status().message());
     }
     memory.push_back(std::move(*taken));
   }
@@ -167,10 +166,10 @@ Status SymmetricMode::ForgetPeers(const std::vector<engine::SegmentIndex>& segme
 // Any thread, without the collective lock: a program may ask for each launch.
 Result<PeerPlaces> SymmetricMode::PeersOf(CUdeviceptr address) const {
   if (const std::optional<PeerPlaces> places = peers_.Find(address)) return *places;
-  return basis_.Named(Status(StatusCode::kFailedPrecondition,
-                             basis_.life.asleep() ? "peers_of: it is asleep"
-                                                  : "peers_of: the block's segment is not mapped from the other ranks: "
-                                                    "call map_peers() on every rank after reserve()"));
+  return basis_.Named(FailedPrecondition(basis_.life.asleep()
+                                             ? "peers_of: it is asleep"
+                                             : "peers_of: the block's segment is not mapped from the other ranks: "
+                                               "call map_peers() on every rank after reserve()"));
 }
 
 }  // namespace commpool::internal

@@ -25,16 +25,15 @@ Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
   if (!described.ok()) return described;
   const int device = basis_.device->device();
   if (described->device != device) {
-    return Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(described->device) +
-                                                    ", the pool of " + std::to_string(device));
+    return InvalidArgument("the communicator is of device ", described->device, ", the pool of ", device);
   }
   for (const Communicator& held : segments_.registrations.Communicators()) {
     if (held.handle != handle) continue;
     // The handle alone does not tell them apart.
     if (held.rank != described->rank || held.ranks != described->ranks) {
-      return Status(StatusCode::kFailedPrecondition,
-                    "the communicator has the address of one that is registered: that was destroyed without "
-                    "deregister(); abandon() its address first");
+      return FailedPrecondition(
+          "the communicator has the address of one that is registered: that was destroyed without "
+          "deregister(); abandon() its address first");
     }
     return held;
   }

@@ -155,20 +155,16 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
   // The option segment_bytes is the least size of a segment.
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
-  if (!segment_bytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  basis_.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
-  }
+  if (!segment_bytes) return InvalidArgument(basis_.title, ": reserve of ", bytes, " bytes overflows");
   // The rank with the least memory decides for all of them.
   const bool fits_all_ranks = *segment_bytes <= agreed.least_memory_left;
   if (fits_all_ranks && segments_.room.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
   const std::string refused = basis_.title + ": reserve of " + FormatBytes(*segment_bytes);
   if (!fits_all_ranks) {
-    return Status(StatusCode::kOutOfMemory, refused + ": rank " + std::to_string(agreed.rank_with_least_memory) +
-                                                " has only " + FormatBytes(agreed.least_memory_left) + " left");
+    return OutOfMemory(refused, ": rank ", agreed.rank_with_least_memory, " has only ",
+                       FormatBytes(agreed.least_memory_left), " left");
   }
-  return Status(StatusCode::kOutOfMemory,
-                refused + " would exceed its limit of " + FormatBytes(basis_.configuration.limit_bytes));
+  return OutOfMemory(refused, " would exceed its limit of ", FormatBytes(basis_.configuration.limit_bytes));
 }
 
 Status SymmetricMode::Reserve(uint64_t bytes) {
@@ -185,7 +181,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
         pool.basis_.collective.AssertHeld();
         Status readiness = pool.basis_.CheckOpen();
         if (readiness.ok() && bytes == 0) {
-          readiness = Status(StatusCode::kInvalidArgument, pool.basis_.title + ": reserve of 0 bytes");
+          readiness = InvalidArgument(pool.basis_.title, ": reserve of 0 bytes");
         }
         return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = pool.JudgeHeld()};
       })));
@@ -248,10 +244,7 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
   for (const engine::SegmentIndex index : segments) {
     bool gone = COMMPOOL_TRY(segments_.maker.ReleaseOne(index, addresses, released));
     // The segments were free when the ranks agreed, and their frees cannot be taken back.
-    if (!gone) {
-      return Status(StatusCode::kFailedPrecondition,
-                    basis_.title + ": another thread allocated during a collective call");
-    }
+    if (!gone) return FailedPrecondition(basis_.title, ": another thread allocated during a collective call");
   }
   return Status();
 }
@@ -305,9 +298,8 @@ std::string DescribeLargest(std::vector<commpool_block> blocks) {
 Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
   const uint64_t live = blocks_.counters().allocated_blocks.current;
   if (live == 0) return Status();
-  return Status(StatusCode::kFailedPrecondition, basis_.title + " still has " + std::to_string(live) +
-                                                     " live blocks: free them before " + call + " (" +
-                                                     DescribeLargest(ListBlocks(basis_, blocks_)) + ")");
+  return FailedPrecondition(basis_.title, " still has ", live, " live blocks: free them before ", call, " (",
+                            DescribeLargest(ListBlocks(basis_, blocks_)), ")");
 }
 
 // Breaks the rule that ranks apply the same frees, so only at the end of a pool or of an epoch.
@@ -321,10 +313,9 @@ Status SymmetricMode::AwaitOwnFrees() {
   blocks_.ReleaseParts(captures_.TakeGone());
   const Status status = blocks_.WaitForDevice();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
-  return Status(status.code(),
-                status.message() +
-                    " If it is a window collective with a rank that is lost, it never ends, and an abort "
-                    "or revoke does not help: end the process");
+  return Failure(status.code(), status.message(),
+                 " If it is a window collective with a rank that is lost, it never ends, and an abort "
+                 "or revoke does not help: end the process");
 }
 
 void SymmetricMode::EndClose() {

@@ -48,8 +48,7 @@ Result<std::vector<ReturnReport>> PlanReturn(RegistrationSet& registrations, con
 
 Result<SymmetricMode*> SymmetricMode::Of(const Pool& pool, const char* call) {
   if (SymmetricMode* const mode = pool.mode().AsSymmetric()) return mode;
-  return Status(StatusCode::kNotSupported,
-                std::string(call) + ": " + pool.basis().title + " is not symmetric and has no home: it has no ranks");
+  return NotSupported(call, ": ", pool.basis().title, " is not symmetric and has no home: it has no ranks");
 }
 
 // Calls nobody: Open makes the pool known to the other ranks.
@@ -75,11 +74,10 @@ Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Stat
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   COMMPOOL_TRY(basis_.Named(collective_.CheckAlike()));
   if (IsUnpromised(stream) && !IsPerThread(stream) && basis_.configuration.frees == engine::FreeOrder::kOrdered) {
-    return Status(StatusCode::kFailedPrecondition,
-                  basis_.title +
-                      " has ordered frees, so other streams reuse at once what this one frees, and a stream "
-                      "that may be destroyed meanwhile cannot be waited for: make the pool with the option "
-                      "streams = outlive, and call release_stream before a stream is destroyed");
+    return FailedPrecondition(basis_.title,
+                              " has ordered frees, so other streams reuse at once what this one frees, and a stream "
+                              "that may be destroyed meanwhile cannot be waited for: make the pool with the option "
+                              "streams = outlive, and call release_stream before a stream is destroyed");
   }
   // Before the engine is asked: an error here leaves the sequence as it was.
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
@@ -91,7 +89,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      return Status(StatusCode::kExhausted, basis_.title + " " + DescribeExhaustion(bytes, grow->bytes));
+      return Failure(StatusCode::kExhausted, basis_.title, " ", DescribeExhaustion(bytes, grow->bytes));
     }
     served = std::move(std::get<engine::Served>(*outcome));
     // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
@@ -110,9 +108,9 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   // No cache: which thread frees and takes first is not the same on every rank (rule 4).
   const CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, Caching::kNo, waits));
   if (address != 0) return address;
-  return basis_.Named(Status(StatusCode::kFailedPrecondition,
-                             "a stream that captures used the block before, so no other stream can wait for it: "
-                             "synchronise that stream before its capture, and reclaim()"));
+  return basis_.Named(
+      FailedPrecondition("a stream that captures used the block before, so no other stream can wait for it: "
+                         "synchronise that stream before its capture, and reclaim()"));
 }
 
 // An event that exists is waited for. Else a new one behind all of the stream's work, where an event can be recorded on
@@ -122,10 +120,10 @@ Status SymmetricMode::Await(const engine::StreamUse& use) const {
   FenceTable& fences = basis_.fences();
   if (use.fence != engine::kNoFence) return fences.Await(use.fence, basis_.deadline_ms());
   if (!IsReachable(use.stream)) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the block was used on another thread's default stream, or on one that may be gone (option streams), "
-                  "which a capture cannot wait for: synchronise "
-                  "the device before the capture and reclaim()");
+    return FailedPrecondition(
+        "the block was used on another thread's default stream, or on one that may be gone (option streams), "
+        "which a capture cannot wait for: synchronise "
+        "the device before the capture and reclaim()");
   }
   const FenceId fence = COMMPOOL_TRY(fences.Record(use.stream));
   Status status = fences.Await(fence, basis_.deadline_ms());
@@ -150,9 +148,8 @@ Status SymmetricMode::AwaitOutside(engine::Part part, std::vector<engine::Stream
       continue;
     }
     if (use.fence == engine::kNoFence && user != engine::kCommonPart) {
-      return Status(
-          StatusCode::kFailedPrecondition,
-          basis_.title + ": the block was used on a stream of another capture, which this one cannot wait for");
+      return FailedPrecondition(basis_.title,
+                                ": the block was used on a stream of another capture, which this one cannot wait for");
     }
     Status status = Await(use);
     if (!status.ok()) return basis_.Named(status);
@@ -231,7 +228,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
   // Awake after a failure on any rank: the peers' mappings come back too.
   if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
-  return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
+  return again.ok() ? slept : Failure(slept.code(), slept.message(), "; then ", again.message());
 }
 
 // Every rank compares what it is asked, before any memory is made.
