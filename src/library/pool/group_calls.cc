@@ -70,11 +70,7 @@ Status RunTogether(Runtime& runtime, const std::vector<Queue>& queues, FunctionR
 }
 
 // Calls the pools one after the other. It never stops early, for the other ranks have begun. Returns the first failure.
-Status EachInTurn(const Queue& queue, FunctionRef<Status(size_t place)> part) {
-  Status first;
-  for (const size_t place : queue) KeepFirst(first, part(place));
-  return first;
-}
+Status EachInTurn(const Queue& queue, FunctionRef<Status(size_t place)> part) { return FirstFailureOf(queue, part); }
 
 // What a pool's part of the call uses that only one thread at a time may use: communicators; for a fixed pool its
 // device.

@@ -117,9 +117,7 @@ Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& 
 // Goes on after a failure, and returns the first.
 Status SegmentMaker::ReleaseSetAside(Pinned pinned) {
   const ContextGuard current = basis_.MakeCurrent();
-  Status first;
-  for (NewSegment& segment : book_.TakeSetAside(pinned)) KeepFirst(first, segment.Release());
-  return first;
+  return FirstFailureOf(book_.TakeSetAside(pinned), [](NewSegment& segment) { return segment.Release(); });
 }
 
 }  // namespace commpool::internal

@@ -59,9 +59,7 @@ commpool_segment_traits SegmentStore::Traits() const {
 // Goes on after a failure: each registration that ends is a segment less that NCCL holds.
 Status SegmentStore::Deregister(const std::vector<engine::SegmentIndex>& segments) {
   const ContextGuard current = basis_.MakeCurrent();
-  Status first;
-  for (const engine::SegmentIndex index : segments) KeepFirst(first, registrations.DeregisterSegment(index));
-  return first;
+  return FirstFailureOf(segments, [&](engine::SegmentIndex index) { return registrations.DeregisterSegment(index); });
 }
 
 // In a pool that is neither symmetric nor registered a graph's memory belongs to its part, and never counts as free.

@@ -158,9 +158,7 @@ void SymmetricMode::TellOfPeers(bool asleep) const {
 // Goes on after a failure, so that as few mappings as possible are left.
 Status SymmetricMode::ForgetPeers(const std::vector<engine::SegmentIndex>& segments) {
   const ContextGuard current = basis_.MakeCurrent();
-  Status first;
-  for (const engine::SegmentIndex index : segments) KeepFirst(first, peers_.Forget(index));
-  return first;
+  return FirstFailureOf(segments, [&](engine::SegmentIndex index) { return peers_.Forget(index); });
 }
 
 // Any thread, without the collective lock: a program may ask for each launch.
