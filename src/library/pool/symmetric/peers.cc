@@ -112,40 +112,38 @@ Status SymmetricMode::MapLacking() {
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis_.deadline_ms() / 2));
   // What this call has mapped: the undo leaves what was there before.
   std::vector<uint64_t> mapped;
-  return collective_.Run({.name = "mapping the memory of all ranks",
-                          .act = [&]() -> Status {
-                            for (size_t number = 0; number < segments.size(); ++number) {
-                              const SegmentToRegister& segment = segments[number];
-                              if (peers_.IsMapped(segment.index)) continue;
-                              const std::vector<PhysicalMemory> memory =
-                                  COMMPOOL_TRY(TakeFromAll(basis_, all->ranks, segment, number, deadline));
-                              mapped.push_back(segment.index);
-                              COMMPOOL_TRY(peers_.Map({segment.address, segment.bytes, segment.index}, memory));
-                            }
-                            TellOfPeers(false);
-                            return Status();
-                          },
-                          .undo =
-                              [&](const Status&) {
-                                // The addresses stay for the next try: graphs may hold them since before a sleep.
-                                for (const uint64_t index : mapped) static_cast<void>(peers_.Unmap(index));
-                              }});
+  const auto map = [&]() -> Status {
+    for (size_t number = 0; number < segments.size(); ++number) {
+      const SegmentToRegister& segment = segments[number];
+      if (peers_.IsMapped(segment.index)) continue;
+      const std::vector<PhysicalMemory> memory =
+          COMMPOOL_TRY(TakeFromAll(basis_, all->ranks, segment, number, deadline));
+      mapped.push_back(segment.index);
+      COMMPOOL_TRY(peers_.Map({segment.address, segment.bytes, segment.index}, memory));
+    }
+    TellOfPeers(false);
+    return Status();
+  };
+  const auto unmap = [&](const Status&) {
+    // The addresses stay for the next try: graphs may hold them since before a sleep.
+    for (const uint64_t index : mapped) static_cast<void>(peers_.Unmap(index));
+  };
+  return collective_.Run({"mapping the memory of all ranks", map, unmap});
 }
 
 // The first step of a sleep: memory that another rank has mapped would not go back to its device.
 Status SymmetricMode::UnmapPeers() {
   const ContextGuard current = basis_.MakeCurrent();
-  return collective_.Run({.name = "unmapping the memory of other ranks",
-                          .act = [&]() -> Status {
-                            COMMPOOL_TRY(blocks_.WaitForDevice());
-                            TellOfPeers(true);
-                            return peers_.UnmapAll();
-                          },
-                          .undo =
-                              [&](const Status&) {
-                                basis_.collective.AssertHeld();
-                                static_cast<void>(MapLacking());
-                              }});
+  const auto unmap = [&]() -> Status {
+    COMMPOOL_TRY(blocks_.WaitForDevice());
+    TellOfPeers(true);
+    return peers_.UnmapAll();
+  };
+  const auto map_again = [&](const Status&) {
+    basis_.collective.AssertHeld();
+    static_cast<void>(MapLacking());
+  };
+  return collective_.Run({"unmapping the memory of other ranks", unmap, map_again});
 }
 
 // For the emulator such a range is memory that sleeps or does not, as a segment is.

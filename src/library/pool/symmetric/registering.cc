@@ -109,19 +109,16 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   if (!status.ok()) return basis_.Named(status.under("register_with"));
   // A repeated call registers nothing new, so its failure must not end what was there.
   const bool known = handle == nullptr || segments_.registrations.Has(handle);
-  status = collective_.Run({.name = "registering with a communicator",
-                            .act =
-                                [&] {
-                                  if (handle == nullptr) return Status();
-                                  return segments_.registrations.Add(communicator, segments_.book.List());
-                                },
-                            .undo =
-                                [&](const Status& mine) {
-                                  basis_.collective.AssertHeld();
-                                  if (mine.ok() && !known) static_cast<void>(segments_.registrations.Remove(handle));
-                                  // A number stays only where all ranks have registered.
-                                  domains_.RemoveFrom(first_new);
-                                }});
+  const auto add = [&] {
+    return handle == nullptr ? Status() : segments_.registrations.Add(communicator, segments_.book.List());
+  };
+  const auto undo = [&](const Status& mine) {
+    basis_.collective.AssertHeld();
+    if (mine.ok() && !known) static_cast<void>(segments_.registrations.Remove(handle));
+    // A number stays only where all ranks have registered.
+    domains_.RemoveFrom(first_new);
+  };
+  status = collective_.Run({"registering with a communicator", add, undo});
   if (!status.ok()) return status;
   // Home was passed, which has a fixed number: it may have been abandoned before, and forgotten by the table.
   if (passed.home) domains_.AddHome();
@@ -164,17 +161,14 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
   // Begin fails on every rank where a request is an error.
   // Nothing: this rank has no such library, and only takes part in the rounds.
   const std::optional<Registrar>& registrar = *request;
-  return collective_.Run({.name = "registering with a registrar",
-                          .act =
-                              [&] {
-                                if (!registrar) return Status();
-                                return registrars.Add(*registrar, segments_.Traits(), segments_.book.List());
-                              },
-                          .undo =
-                              [&](const Status& mine) {
-                                if (!mine.ok() || !registrar) return;
-                                static_cast<void>(registrars.Remove(registrar->name, RegistrarBook::Farewell::kUntold));
-                              }});
+  const auto add = [&] {
+    return registrar ? registrars.Add(*registrar, segments_.Traits(), segments_.book.List()) : Status();
+  };
+  const auto undo = [&](const Status& mine) {
+    if (!mine.ok() || !registrar) return;
+    static_cast<void>(registrars.Remove(registrar->name, RegistrarBook::Farewell::kUntold));
+  };
+  return collective_.Run({"registering with a registrar", add, undo});
 }
 
 // The device is quiet first, as for NCCL: running work may use the library's registration.
