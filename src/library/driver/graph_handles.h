@@ -28,7 +28,6 @@ class UserObject : public Handle<UserObject, CUuserObject> {
   static Result<UserObject> Create(const Driver& driver, CUhostFn callback, void* context);
 
   using Handle::Handle;
-  CUuserObject get() const { return value(); }
   // Gives the reference to the graph; this object is empty then. After an error nothing has changed.
   Status MoveTo(CUgraph graph);
 };

@@ -54,9 +54,11 @@ class Handle {
   }
 
   bool valid() const { return driver_ != nullptr; }
-  // REQUIRES for both: valid().
+  // REQUIRES for all of them: valid().
   const Driver& driver() const { return *driver_; }
   const Value& value() const { return value_; }
+  Value get() const { return value_; }
+  uint64_t bytes() const { return value_.bytes; }  // of a Sized value
 
   // Releases the object and returns the error, if any; OK where the handle is empty.
   Status Release() {
@@ -111,7 +113,6 @@ class PhysicalMemory : public Handle<PhysicalMemory, Sized<CUmemGenericAllocatio
 
   using Handle::Handle;
   CUmemGenericAllocationHandle get() const { return value().object; }
-  uint64_t bytes() const { return value().bytes; }
   // A descriptor by which processes import the memory. The memory exists while it is open.
   Result<FileDescriptor> Export() const;
   // The memory behind a descriptor that another process exported. The descriptor is not needed any more.
@@ -134,7 +135,6 @@ class AddressRange : public Handle<AddressRange, Sized<CUdeviceptr>> {
 
   using Handle::Handle;
   CUdeviceptr address() const { return value().object; }
-  uint64_t bytes() const { return value().bytes; }
 };
 
 // Physical memory mapped to addresses (cuMemMap), without access. Unmaps the whole mapping.
@@ -151,7 +151,6 @@ class Mapping : public Handle<Mapping, Sized<CUdeviceptr>> {
 
   using Handle::Handle;
   CUdeviceptr address() const { return value().object; }
-  uint64_t bytes() const { return value().bytes; }
   // Lets a location read and write, or neither. REQUIRES: valid().
   Status SetAccess(CUmemLocation location, CUmemAccess_flags flags);
 };
@@ -171,7 +170,6 @@ class Event : public Handle<Event, CUevent> {
   static Result<Event> Open(const Driver& driver, const CUipcEventHandle& handle);
 
   using Handle::Handle;
-  CUevent get() const { return value(); }
 };
 
 // Host memory that the system may not move (cuMemAllocHost): copies reach the link's speed and run beside other work.
@@ -200,7 +198,6 @@ class CopyStream : public Handle<CopyStream, CUstream> {
   static Result<CopyStream> Make(const Driver& driver);
 
   using Handle::Handle;
-  CUstream get() const { return value(); }
   Status Copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes);
   Status Await();
 };

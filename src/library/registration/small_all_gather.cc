@@ -51,9 +51,8 @@ Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator
   COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
   if (!returned) return Missing(communicator, purpose, deadline_ms);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  Status status =
-      AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", gather.memory.value().bytes,
-                        static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+  Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", gather.memory.bytes(),
+                                    static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
   if (status.ok()) return AwaitStream(driver, gather.stream.get(), communicator, purpose, deadline_ms, deadline);
   if (StateOf(driver, communicator.handle) == ncclInProgress) gather.busy = communicator.handle;
   return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, purpose, deadline_ms) : status;
