@@ -131,19 +131,15 @@ void HomeLink::EndChannel(uint64_t number, const std::string& why) {
 
 bool HomeLink::Await(Deadline deadline, FunctionRef<bool()> done) {
   WaitSlices slices(deadline);
-  while (!AwaitUntil(slices.end(), done)) {
-    if (slices.Over()) return false;
-  }
-  return true;
-}
-
-bool HomeLink::AwaitUntil(Deadline moment, FunctionRef<bool()> done) {
-  MutexLock lock(mutex_);
-  while (!done()) {
-    if (Clock::now() >= moment) return false;
-    AwaitNews(moment);
-  }
-  return true;
+  do {
+    MutexLock lock(mutex_);
+    for (;;) {
+      if (done()) return true;
+      if (Clock::now() >= slices.end()) break;
+      AwaitNews(slices.end());
+    }
+  } while (!slices.Over());
+  return false;
 }
 
 void HomeLink::AwaitNews(Deadline deadline) {
@@ -159,7 +155,8 @@ void HomeLink::ReadNow() {
 void HomeLink::ReadForAll(Deadline deadline) {
   someone_reads_ = true;
   mutex_.Unlock();
-  std::vector<Arrival> arrivals = Read(deadline);
+  std::vector<Arrival> arrivals;
+  for (const size_t index : input_.Wait(deadline)) arrivals.push_back({index, streams_[index].ReceiveSome()});
   mutex_.Lock();
   Take(std::move(arrivals));
   someone_reads_ = false;
@@ -169,12 +166,6 @@ void HomeLink::ReadForAll(Deadline deadline) {
 void HomeLink::WithLock(FunctionRef<void()> part) {
   MutexLock lock(mutex_);
   part();
-}
-
-std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
-  std::vector<Arrival> arrivals;
-  for (const size_t index : input_.Wait(deadline)) arrivals.push_back({index, streams_[index].ReceiveSome()});
-  return arrivals;
 }
 
 void HomeLink::Take(std::vector<Arrival> arrivals) {

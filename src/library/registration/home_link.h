@@ -158,10 +158,6 @@ class HomeLink {
   void ReadForAll(Deadline deadline) COMMPOOL_REQUIRES(mutex_);
   // Reads for all, or waits for the thread that does, until something comes or the deadline passes.
   void AwaitNews(Deadline deadline) COMMPOOL_REQUIRES(mutex_);
-  // A slice of Await, which looks at no signals.
-  bool AwaitUntil(Deadline moment, FunctionRef<bool()> done);
-  // Reads without the lock what comes until the deadline.
-  std::vector<Arrival> Read(Deadline deadline);
   // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.
   void Watch();
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
