@@ -50,7 +50,7 @@ class PoolMode {
   // Called when blocks have come back, without a lock: the pool may now give memory back to the driver.
   virtual void AfterFree() = 0;
   // For a stream whose work is done and whose handle will be recycled.
-  virtual void ForgetStream(StreamKey stream) = 0;
+  virtual void ForgetStream(StreamKey stream) { blocks_.ForgetStream(stream); }
 
   // Space.
   //

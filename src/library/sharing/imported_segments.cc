@@ -1,10 +1,9 @@
 #include "src/library/sharing/imported_segments.h"
 
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "src/library/base/try.h"
+#include "src/library/engine/types.h"
 
 namespace commpool::internal {
 
@@ -14,19 +13,13 @@ bool Holds(const SegmentName& name, uint64_t address) {
   return address >= name.address && address - name.address < name.bytes;
 }
 
-std::string Range(const SegmentName& name) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "0x%llx to 0x%llx", static_cast<unsigned long long>(name.address),
-                static_cast<unsigned long long>(name.address + name.bytes));
-  return text.data();
-}
-
 }  // namespace
 
 Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
   AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(driver_, name.bytes, 0, name.address));
   if (addresses_ == ImportAddresses::kAny || range.address() == name.address) return range;
-  return FailedPrecondition("the addresses of the owner's segment, ", Range(name),
+  return FailedPrecondition("the addresses of the owner's segment, ", engine::Hexadecimal(name.address), " to ",
+                            engine::Hexadecimal(name.address + name.bytes),
                             ", are not free in this process: import with "
                             "addresses = ANY, or before this process takes them");
 }

@@ -52,10 +52,10 @@ bool ShareServer::AcceptAll(int port) {
     const int error = errno;
     if (!caller.valid()) return CodeOfError(error) != StatusCode::kOutOfMemory;
     const auto importer = std::make_shared<Importer>();
-    const Result<PeerProcess> peer = CheckPeer(caller.get());
+    const Result<pid_t> peer = CheckPeer(caller.get());
     importer->channel = MessageChannel(std::move(caller));
     if (peer.ok()) {
-      importer->process = peer->process;
+      importer->process = *peer;
       connected_.push_back(importer);
     } else {
       static_cast<void>(importer->channel.Send(RefusalOf(peer.status())));

@@ -150,18 +150,13 @@ bool RemoveIfDead(const std::string& path) {
   return error != 0 && error != EAGAIN;
 }
 
-Result<PeerProcess> PeerOf(int socket) {
-  ucred credentials = {};
-  socklen_t size = sizeof(credentials);
-  const int asked = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+Result<pid_t> CheckPeer(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  const int asked = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
   if (asked != 0) return SystemFailure("who the other process is");
-  return PeerProcess{credentials.uid, credentials.pid};
-}
-
-Result<PeerProcess> CheckPeer(int socket) {
-  const PeerProcess peer = COMMPOOL_TRY(PeerOf(socket));
-  if (peer.user == geteuid()) return peer;
-  return RemoteFailure("process ", peer.process, " belongs to user ", peer.user,
+  if (peer.uid == geteuid()) return peer.pid;
+  return RemoteFailure("process ", peer.pid, " belongs to user ", peer.uid,
                        ", and pools are shared with processes of user ", geteuid(), " alone");
 }
 

@@ -34,14 +34,8 @@ class ShareListener {
   OwnedFile file_;
 };
 
-// The user and the process at the other end.
-struct PeerProcess {
-  uid_t user = 0;
-  pid_t process = 0;
-};
-Result<PeerProcess> PeerOf(int socket);
-// kRemoteFailure unless the process at the other end has this user.
-Result<PeerProcess> CheckPeer(int socket);
+// The process at the other end; kRemoteFailure unless it has this user.
+Result<pid_t> CheckPeer(int socket);
 
 // Removes the file of a socket whose process was killed. Returns false where somebody listens there.
 bool RemoveIfDead(const std::string& path);

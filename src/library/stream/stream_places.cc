@@ -10,12 +10,6 @@ namespace commpool::internal {
 
 namespace {
 
-Result<int> DeviceOfCurrentContext(const Driver& driver) {
-  CUdevice device = 0;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuCtxGetDevice(&device), {.call = "cuCtxGetDevice"}));
-  return device;
-}
-
 Result<CUcontext> CurrentContext(const Driver& driver) {
   CUcontext context = nullptr;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuCtxGetCurrent(&context), {.call = "cuCtxGetCurrent"}));
@@ -55,7 +49,8 @@ Result<int> StreamPlaces::OfContext(CUcontext context) {
     if (place != nullptr && place->context.get() == context) return place->device();
   }
   const ContextGuard guard(driver_, context);
-  const int device = COMMPOOL_TRY(DeviceOfCurrentContext(driver_));
+  CUdevice device = 0;
+  COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuCtxGetDevice(&device), {.call = "cuCtxGetDevice"}));
   const Place* const place = COMMPOOL_TRY(Get(device));
   if (place->context.get() == context) return device;
   return NotSupported("the stream belongs to a context of device ", device,

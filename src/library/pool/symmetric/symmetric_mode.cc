@@ -183,8 +183,6 @@ void SymmetricMode::AfterFree() {
   collective_.Publish();
 }
 
-void SymmetricMode::ForgetStream(StreamKey stream) { blocks_.ForgetStream(stream); }
-
 // Without a lock: both wait for threads of the link, which may be in functions of this pool.
 void SymmetricMode::StopListening() {
   collective_.StopPublishing();

@@ -42,7 +42,6 @@ class SymmetricMode final : public PoolMode {
   // From free memory alone. The ranks call it in one order: each call has its number in the sequence.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   void AfterFree() override;
-  void ForgetStream(StreamKey stream) override;
 
   SymmetricMode* AsSymmetric() override { return this; }
   // The mode of a pool; kNotSupported where it has no ranks. `call`: for the message.
