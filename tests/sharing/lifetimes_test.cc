@@ -55,6 +55,20 @@ TEST_F(Lifetimes, ABlockServesAgainAfterTheImportersWorkOnTheDevice) {
   AwaitPending(0);
 }
 
+TEST_F(Lifetimes, ABlockThatIsHeldTwiceServesAgainAfterTheWorkBehindBothReleases) {
+  ImportOne(0x18);
+  EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket_})).pointer, seen_);
+  Good(owner_.Ask({Do::kFree, block_}));
+  Good(importer_.Ask({Do::kHoldStream}));
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  Good(importer_.Ask({Do::kRelease, seen_, /*default stream=*/1}));
+  Import(importer_, Share(Allocate()));  // an answer from the owner: it has heard all before
+  EXPECT_EQ(Pending(), 1u);
+  Good(importer_.Ask({Do::kImport, 0, 1}));
+  Good(importer_.Ask({Do::kFreeStream}));
+  AwaitPending(0);
+}
+
 TEST_F(Lifetimes, AnImporterThatClosesLetsItsBlocksGo) {
   ImportOne(0x13);
   Good(owner_.Ask({Do::kFree, block_}));

@@ -36,7 +36,7 @@ enum class Do {
   kAddress,
   kBeginRead,
   kEndRead,
-  kRelease,
+  kRelease,  // behind its stream; with `number`, behind the default stream
   kClose,
   kFill,        // the block at `pointer`, 4096 bytes, with `number`, on its stream
   kFirstByte,   // at `pointer` -> number, after all work of its stream

@@ -178,7 +178,7 @@ Outcome SharingWork::WithImport(const Order& order) {
     case Do::kEndRead:
       return Of(commpool_read_end(import_, Pointer(order), stream_));
     case Do::kRelease:
-      return Of(commpool_import_release(import_, Pointer(order), stream_));
+      return Of(commpool_import_release(import_, Pointer(order), order.number == 0 ? stream_ : nullptr));
     default:
       return Of(commpool_import_close(import_));
   }

@@ -116,20 +116,18 @@ Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
   };
   {
     MutexLock lock(mutex_);
-    const auto found = COMMPOOL_TRY(check());
-    if (found->second.times > 1) {
-      --found->second.times;
-      return Status();
-    }
+    COMMPOOL_TRY(check());
   }
+  // Of every release: the owner waits for the latest record, which covers those before it.
   const uint64_t record = COMMPOOL_TRY(Record(stream));
   {
     MutexLock lock(mutex_);
     const auto found = COMMPOOL_TRY(check());
-    if (--found->second.times == 0) {
-      leaving_.push_back({found->first, found->second, record});
-      held_.erase(found);
-    }
+    Held& held = found->second;
+    held.record = std::max(held.record, record);  // another thread may have recorded a later one
+    if (--held.times > 0) return Status();
+    leaving_.push_back({found->first, held, held.record});
+    held_.erase(found);
   }
   Wake();
   return Status();

@@ -73,6 +73,7 @@ class PoolImport {
     size_t line = 0;
     uint64_t times = 0;    // asked for and not released; 0: the ticket's block, until the program asks for it
     uint64_t reading = 0;  // reads between begin and end
+    uint64_t record = 0;   // of the releases so far: the latest
   };
   using HeldBlocks = std::map<CUdeviceptr, Held>;
   // A block that goes once a record has passed.
