@@ -147,6 +147,23 @@ TEST_F(BesideCaptures, ServeTheLegacyStreamBesideABlockingOne) {
   EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
 }
 
+// A wait of the legacy stream would break the capture.
+TEST_F(BesideCaptures, RefuseTheLegacyStreamMemoryForWhichItWouldHaveToWait) {
+  const PoolHandle pool = CreateLimited(kLarge);
+  const PoolHandle told = Create(Configured("captured"));
+  Free(Allocate(pool, other_, kLarge));
+  CUstream blocking = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_TRUE(capture_.Begin(runtime(), told, blocking).ok());
+  const Status refused = runtime().AllocateFrom(pool, kLarge, nullptr).status();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.message();
+  EXPECT_NE(refused.message().find("CU_STREAM_NON_BLOCKING"), std::string::npos) << refused.message();
+  ASSERT_TRUE(capture_.End().ok());
+  capture_.DestroyGraph();
+  Free(runtime().AllocateFrom(pool, kLarge, nullptr).value());
+  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
+}
+
 TEST_F(BesideCaptures, OneThatNobodyAnnouncedSurvivesTheFreeOfABlockThatItsStreamUsed) {
   const PoolHandle pool = Create(Configured("used"));
   const CUdeviceptr own = Allocate(pool, stream_, kLarge);

@@ -200,6 +200,22 @@ TEST_F(Fences, ThatCannotBeRecordedOrderNothing) {
   EXPECT_NE(status.message().find("cuEventRecord"), std::string::npos) << status.message();
 }
 
+TEST_F(Fences, GiveTheLegacyStreamNothingBesideABlockingStreamThatCaptures) {
+  const StreamKey legacy = KeyOfStream(nullptr, 0);
+  const FenceId before = table_->Record(KeyOfStream(second_, 0)).value();
+  CUstream blocking = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(table_->Record(legacy).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(table_->MakeWait(legacy, before).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(table_->MakeWaitForStream(legacy, KeyOfStream(second_, 0)).code(), StatusCode::kFailedPrecondition);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_TRUE(table_->MakeWait(legacy, before).ok());
+  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
+}
+
 TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   const FenceId fence = table_->Record(KeyOfStream(first_, 0)).value();

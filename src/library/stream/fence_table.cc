@@ -48,9 +48,19 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
   return found == recorded_.end() ? Recorded() : found->second;
 }
 
+// The driver takes what the legacy stream is given then for part of the capture, and breaks it.
+Status FenceTable::CheckUsable(StreamKey stream) {
+  if (!IsLegacy(stream) || !COMMPOOL_TRY(IsCapturing(driver_, StreamOfKey(stream)))) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "a blocking stream of device " + std::to_string(PlaceOf(stream)) +
+                    " is being captured, so the legacy default stream there takes no work: capture on a stream that "
+                    "was made with CU_STREAM_NON_BLOCKING");
+}
+
 Result<FenceId> FenceTable::Record(StreamKey stream) {
   const int place = PlaceOf(stream);
   const ContextGuard current = MakeCurrent(place);
+  COMMPOOL_TRY(CheckUsable(stream));
   SharedEvent event = COMMPOOL_TRY(TakeSpareEvent(place));
   const CUresult result = driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream));
   const Status status = Checked(result, {.call = "cuEventRecord", .purpose = "fence of a freed block"}, place);
@@ -75,6 +85,7 @@ Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
   const Recorded recorded = RecordOf(fence);
   if (recorded.event == nullptr) return Status();
   const ContextGuard current = MakeCurrent(PlaceOf(waiter));
+  COMMPOOL_TRY(CheckUsable(waiter));
   const CUresult result = driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), recorded.event->get(), 0);
   const CallSite site{.call = "cuStreamWaitEvent", .purpose = "reuse of a block"};
   // Of two devices it does not say which one has failed.

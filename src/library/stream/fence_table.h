@@ -76,6 +76,9 @@ class FenceTable {
   // and would break a global capture on another thread.
   Result<bool> IsDone(const Recorded& recorded);
   Status Checked(CUresult result, CallSite site, int place);
+  // kFailedPrecondition for the legacy stream while a blocking stream of its device captures. REQUIRES: the stream's
+  // context is current.
+  Status CheckUsable(StreamKey stream);
   ContextGuard MakeCurrent(int place) const { return ContextGuard(driver_, places_.At(place).context); }
 
   const Driver& driver_;
