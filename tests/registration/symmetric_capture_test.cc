@@ -132,6 +132,27 @@ TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
   ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
 }
 
+// What ranks tell each other as a pool is made must not go through the legacy stream.
+TEST_F(SymmetricCapture, OfABlockingStreamIsNotBrokenByAPoolThatIsMadeMeanwhile) {
+  std::vector<CUstream> blocking(static_cast<size_t>(group().size()));
+  const CudaDriver& cuda = driver().cuda;
+  ExpectOk(Run([&](Rank& rank) {
+    CUstream& own = blocking[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(cuda.cuStreamCreate(&own, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    return Status();
+  }));
+  ExpectOk(Create());
+  ExpectOk(Run([&](Rank& rank) {
+    const CUstream own = blocking[static_cast<size_t>(rank.number)];
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda.cuStreamEndCapture(own, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuStreamDestroy(own), CUDA_SUCCESS);
+    return Status();
+  }));
+}
+
 TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

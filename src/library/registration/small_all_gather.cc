@@ -146,8 +146,10 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   }
 
   std::string all(all_bytes, '\0');
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
-                         {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes}));
+  // Not through the legacy stream, whose use breaks a capture of a blocking stream.
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyDtoHAsync(all.data(), received, all_bytes, gather.stream.get()),
+                         {.call = "cuMemcpyDtoHAsync", .device = communicator.device, .bytes = all_bytes}));
+  COMMPOOL_TRY(gather.stream.Await());
   std::vector<std::string> parts;
   for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) parts.push_back(all.substr(offset, mine.size()));
   return parts;
