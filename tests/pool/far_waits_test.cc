@@ -1,8 +1,11 @@
 // A pool waits for another device than its own. That device's context stays retained, even if the pool does not wait
 // any longer, or ends.
+#include <atomic>
+#include <future>
 #include <optional>
 #include <thread>
 
+#include "src/library/pool/shared/device_state.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
@@ -111,6 +114,22 @@ TEST_F(FarWaits, KeepTheContextWhereThePoolEndsBefore) {
   EXPECT_EQ(Released(), 0u);
   EndWork();
   pool_ = Create(Configured("later"));
+}
+
+std::atomic<bool> entering{false};
+
+// A capture that begins once the call has returned finds the wait under way: one that begins later would break it.
+TEST(DeviceWaits, HaveBegunWhenTheCallThatBeginsThemReturns) {
+  const PrimaryContext context = PrimaryContext::Retain(*SharedDriver(), 0).value();
+  Driver slow = *SharedDriver();
+  slow.cuda.cuCtxSetCurrent = [](CUcontext current) {
+    for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+    entering = true;
+    return SharedDriver()->cuda.cuCtxSetCurrent(current);
+  };
+  std::future<CUresult> wait = BeginToSynchronise(slow, context).value();
+  EXPECT_TRUE(entering);
+  EXPECT_EQ(wait.get(), CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -13,15 +13,20 @@ namespace commpool::internal {
 
 // The thread shares the task and copies the driver's table, so it needs nothing of its caller.
 Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
-  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
+  auto entering = std::make_shared<std::promise<void>>();
+  const std::future<void> entered = entering->get_future();
+  auto wait = [cuda = driver.cuda, handle = context.get(), entering] {
     // This thread is new and so in global mode: a capture anywhere would forbid the wait.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     cuda.cuThreadExchangeStreamCaptureMode(&mode);
     const CUresult current = cuda.cuCtxSetCurrent(handle);
+    entering->set_value();
     return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
-  });
+  };
+  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>(std::move(wait));
   std::future<CUresult> result = synchronise->get_future();
   COMMPOOL_TRY(StartThread("a wait for a device", [synchronise] { (*synchronise)(); })).detach();
+  entered.wait();  // else it could begin much later, in a capture of the program, and break it
   return result;
 }
 
