@@ -132,6 +132,9 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectOk(SleepAlone(pool(), kDiscarding));
   ExpectAsleep(runtime().AllocateFrom(pool_, 1000, nullptr).status());
   ExpectAsleep(runtime().AllocateFrom(pool_, 32 * kMiB, nullptr).status());
+  // Of a call that was under way as the pool fell asleep.
+  ExpectAsleep(pool().mode().Allocate(1000, KeyOfStream(nullptr, 0)).status());
+  EXPECT_EQ(pool().mode().ServeAtOnce(1000, KeyOfStream(nullptr, 0)), 0u);
   ExpectAsleep(pool().mode().Reserve(kMiB));
   ExpectAsleep(pool().mode().Reclaim().status());
   ExpectAsleep(pool().Trim(0).status());

@@ -43,6 +43,7 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
   engine::SegmentRange block;
   {
     MutexLock lock(blocks_.mutex());
+    if (!basis_.life.open()) return 0;  // under the lock: a sleep or a close looks at the blocks after it has begun
     // Without a pending fence a look at fences frees nothing, so such allocations do not count.
     const bool counts = engine().HasPendingFences();
     if (counts && since_poll_ + 1 == kAllocationsForPoll) return 0;
@@ -113,6 +114,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
     engine::Served served;
     {
       MutexLock lock(blocks_.mutex());
+      COMMPOOL_TRY(basis_.CheckOpen());
       blocks_.NoteHolding();
       Result<engine::Outcome> outcome = engine().Allocate(request.bytes, request.stream, reuse, request.part);
       if (!outcome.ok()) return basis_.Named(outcome.status());

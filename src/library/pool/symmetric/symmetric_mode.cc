@@ -85,6 +85,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(blocks_.mutex());
+    COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: a sleep or a close looks at the blocks after it has begun
     Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, part);
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
