@@ -128,5 +128,30 @@ TEST_F(ReleasedStreams, AreReleasedWhileManyThreadsFree) {
   EXPECT_EQ(pool.Statistics().allocated_blocks.current, 0u);
 }
 
+// While a stream captures, only its handle tells which stream it is.
+TEST_F(ReleasedStreams, AreNotTakenForDeadOnesThatHadTheirHandle) {
+  COMMPOOL_REQUIRE_EMULATOR("it gives the handle again");
+  PoolConfiguration configuration;
+  configuration.name = "dying streams";
+  const PoolHandle pool = runtime_.CreatePool(std::move(configuration)).value();
+  const CUstream dead = NewStream();
+  ASSERT_TRUE(runtime_.Free(runtime_.AllocateFrom(pool, 3 * kMiB, dead).value()).ok());
+  ASSERT_EQ(driver().cuda.cuStreamDestroy(dead), CUDA_SUCCESS);
+  const CUstream again = NewStream();
+  ASSERT_EQ(again, dead);
+  ASSERT_EQ(driver().cuda.cuStreamBeginCapture(again, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime_.PromiseStream(again).ok());
+  CUgraph graph = nullptr;
+  EXPECT_EQ(driver().cuda.cuStreamEndCapture(again, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+  Release(again);
+  Pool& there = *runtime_.pools().Find(pool).value();
+  {
+    MutexLock lock(there.blocks().mutex());
+    EXPECT_FALSE(there.blocks().engine().StrandedBytes().empty()) << "nobody has waited for the dead stream";
+  }
+  EXPECT_TRUE(there.Trim(0).ok());
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -444,9 +444,11 @@ Status Runtime::ReleaseStream(CUstream stream) {
                          {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"}));
   const StreamName name = COMMPOOL_TRY(stream_names_.NameOf(stream));
   const PassedStream passes(name.key, stream);
+  // Where its promise was made in a capture, the identity may be that of a stream which had the handle before.
+  const bool known_before = name.identity != name.key && COMMPOOL_TRY(stream_names_.HasNameOf(stream, name.identity));
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     pool->mode().ForgetStream(name.key);
-    if (name.identity != name.key) pool->mode().ForgetStream(name.identity);  // blocks from before the promise
+    if (known_before) pool->mode().ForgetStream(name.identity);  // blocks from before the promise
   }
   stream_names_.Release(stream);
   return Status();

@@ -63,9 +63,9 @@ Result<StreamKey> StreamNames::AskFor(CUstream stream) const {
   return NameOfId(id);
 }
 
-bool StreamNames::HasNameOf(CUstream stream, StreamKey key) const {
-  const Result<StreamKey> asked = AskFor(stream);
-  return asked.ok() && *asked == WithoutPlace(key);
+Result<bool> StreamNames::HasNameOf(CUstream stream, StreamKey key) const {
+  const StreamKey name = COMMPOOL_TRY(AskFor(stream));
+  return name == WithoutPlace(key);
 }
 
 const StreamNames::Promised* StreamNames::Find(CUstream stream) const {

@@ -36,8 +36,12 @@ class StreamNames {
   Result<StreamName> NameOf(CUstream stream) const;
   // Whether the handle still means the stream. Asks the driver only for streams without a promise.
   bool Means(CUstream stream, StreamKey key) const {
-    return !IsUnpromised(key) || IsDefault(stream) || HasNameOf(stream, key);
+    if (!IsUnpromised(key) || IsDefault(stream)) return true;
+    const Result<bool> same = HasNameOf(stream, key);
+    return same.ok() && *same;
   }
+  // Whether the driver knows the stream by this name. REQUIRES: no default stream, and none that captures.
+  Result<bool> HasNameOf(CUstream stream, StreamKey key) const;
 
   // The handle that a stream had when a call last passed it, for messages only: nobody may use it. 0 where that is too
   // long ago.
@@ -67,7 +71,6 @@ class StreamNames {
 
   // The stream's name, without its place.
   Result<StreamKey> AskFor(CUstream stream) const;
-  bool HasNameOf(CUstream stream, StreamKey key) const;
   const Promised* Find(CUstream stream) const;
 
   static constexpr size_t kEntries = 4096;
