@@ -297,6 +297,24 @@ TEST_F(Captures, ServeNothingAfterTheirEnd) {
   other.DestroyGraph();
 }
 
+// The stream's handle may be nobody's by then, or another stream's.
+TEST_F(Captures, EndAfterTheirStreamWasReleasedAndDestroyed) {
+  CUstream captured = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_TRUE(runtime().PromiseStream(captured).ok());
+  ASSERT_TRUE(capture_.Begin(runtime(), pool_, captured).ok());
+  const std::vector<CUdeviceptr> blocks = {runtime().AllocateFrom(pool_, kBytes, captured).value(),
+                                           runtime().AllocateFrom(pool_, kBytes, captured).value()};
+  capture_.EndOnTheStream();
+  ASSERT_TRUE(runtime().ReleaseStream(captured).ok());
+  ASSERT_EQ(cuda().cuStreamDestroy(captured), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime().Free(blocks.front()).ok());
+  EXPECT_TRUE(capture_.EndForThePool().ok());
+  EXPECT_TRUE(runtime().Free(blocks.back()).ok());
+  CheckInvariants(Get(pool_));
+  capture_.DestroyGraph();
+}
+
 TEST_F(Captures, LeaveTheirMemoryToTheNextAllocationOnceTheirGraphIsGone) {
   const uint64_t reserved = CountersOf(pool_).reserved_bytes.current;
   BeginCapture();

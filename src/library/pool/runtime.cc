@@ -447,6 +447,7 @@ Status Runtime::ReleaseStream(CUstream stream) {
   // Where its promise was made in a capture, the identity may be that of a stream which had the handle before.
   const bool known_before = name.identity != name.key && COMMPOOL_TRY(stream_names_.HasNameOf(stream, name.identity));
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    pool->captures().ForgetStream(name.key);
     pool->mode().ForgetStream(name.key);
     if (known_before) pool->mode().ForgetStream(name.identity);  // blocks from before the promise
   }

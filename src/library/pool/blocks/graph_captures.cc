@@ -61,12 +61,19 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   return std::move(capture.origin);
 }
 
+void GraphCaptures::ForgetStream(StreamKey stream) {
+  MutexLock lock(mutex_);
+  for (auto& [handle, capture] : captures_) {
+    if (capture.origin.key == stream) capture.origin_released = true;
+  }
+}
+
 bool GraphCaptures::IsRunning(engine::Part part) const {
   StreamKey origin = 0;
   {
     MutexLock lock(mutex_);
     const auto found = captures_.find(part);
-    if (found == captures_.end() || found->second.ended) return false;
+    if (found == captures_.end() || found->second.ended || found->second.origin_released) return false;
     origin = found->second.origin.key;
   }
   return MayHaveDied(origin) || IsJoinedBy(part, origin);

@@ -58,6 +58,8 @@ class GraphCaptures {
   // only while a capture is open in the process.
   Result<engine::Part> PartOf(StreamKey stream) const;
 
+  // The stream's handle will be recycled: no capture runs on it any more.
+  void ForgetStream(StreamKey stream);
   // Whether an announced capture still runs on its stream. Asks the driver; of a stream that may have died it cannot,
   // and takes it for running.
   bool IsRunning(engine::Part part) const;
@@ -96,6 +98,7 @@ class GraphCaptures {
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     // The announcement has ended, so no further stream of the capture is served.
     bool ended = false;
+    bool origin_released = false;  // so it does not run, although its announcement may be open
 
     bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
   };
