@@ -16,6 +16,18 @@ TEST_F(PoolLife, ANewPoolHoldsNothing) {
   EXPECT_EQ(Get(pool_).Trim(0).value(), 0u);
 }
 
+TEST_F(PoolLife, BlocksNameTheirPoolAndItsDevice) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle far = Create(Configured("far", 1));
+  for (const auto& [pool, device] : {std::pair(pool_, 0), std::pair(far, 1)}) {
+    const CUdeviceptr block = runtime().AllocateFrom(pool, 4 * kMiB, nullptr).value();
+    const commpool_block found = Get(pool).FindBlock(block).value();
+    EXPECT_EQ(found.pool, pool);
+    EXPECT_EQ(found.device, device);
+    EXPECT_TRUE(runtime().Free(block).ok());
+  }
+}
+
 TEST_F(PoolLife, ReserveMakesAllocationsWithoutGrowth) {
   ASSERT_TRUE(Get(pool_).mode().Reserve(30 * kMiB).ok());
   const uint64_t reserved = CountersOf(pool_).reserved_bytes.current;

@@ -109,6 +109,14 @@ TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
   EXPECT_EQ(caches_->Find(later), nullptr);
 }
 
+TEST_F(Lanes, GetNoCacheOnceTheRuntimeEnds) {
+  LaneOf(Pool(1), kStream);
+  caches_->CloseAll();
+  const engine::Lane later = LaneOf(Pool(1), kOther);
+  caches_->Open(later);
+  EXPECT_EQ(caches_->Find(later), nullptr);
+}
+
 constexpr int kRacedBlocks = 4000;  // the most that a cache keeps of one class
 
 // Two threads free one block after the other at about the same moment, with every delay between them.

@@ -8,6 +8,7 @@
 #include <array>
 #include <future>
 #include <optional>
+#include <thread>
 
 #include "src/library/registration/wire.h"
 #include "tests/base/silent_strangers.h"
@@ -70,6 +71,16 @@ TEST_F(RankAdmission, NamesRankZeroWhereNobodyListens) {
   const std::string left = Listener::Open().value().address();
   const Status status = JoinRankZero(Of(1, 2, kShort), left).status();
   EXPECT_NE(status.message().find("rank 0: "), std::string::npos) << status.message();
+}
+
+// Rank 0's host may be slower than the others'.
+TEST_F(RankAdmission, WaitsForARankZeroThatTurnedItAway) {
+  Listener busy = TakeListener();
+  auto joined = std::async(std::launch::async, [this] { return JoinRankZero(Of(1, 2), address()).ok(); });
+  while (!busy.AcceptNow().value()) std::this_thread::yield();  // and the connection is closed at once
+  const AdmittedRanks ranks = AdmitRanks(Of(0, 2), std::move(busy));
+  EXPECT_TRUE(ranks.status.ok()) << ranks.status.message();
+  EXPECT_TRUE(joined.get());
 }
 
 TEST_F(RankAdmission, NamesAFewOfManyRanksThatAreMissing) {
