@@ -22,10 +22,13 @@ bool FreeIndex::MayTake(const UseClass& use_class, const Fit& fit) {
 }
 
 void FreeIndex::ChangeTo(const UseClass& use_class, Space space) {
-  const Order order = space == Space::kLarge ? order_ : Order::kBySize;
-  const auto [place, added] = lists_.try_emplace(use_class, FreeList{use_class, FreeBlocks(order)});
-  if (added) last_lists_ = {};
-  last_changed_ = &place->second;
+  auto found = lists_.find(use_class);
+  if (found == lists_.end()) {
+    const Order order = space == Space::kLarge ? order_ : Order::kBySize;
+    found = lists_.emplace(use_class, FreeList{use_class, FreeBlocks(order)}).first;
+    last_lists_ = {};  // a search may find one list more
+  }
+  last_changed_ = &found->second;
 }
 
 void FreeIndex::FindLists(const UseClass& own, Part part, Space space, Lists& lists) const {
