@@ -13,6 +13,7 @@ until one wait for the device, which serves several arrays.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
 from typing import Any, Callable, Optional
 
@@ -54,21 +55,21 @@ class _Frees:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._noted = 0
+        self._numbers = itertools.count(1)
         self._waited = 0
 
     def note(self, pointer: int) -> tuple[int, int]:
         """Notes a block to free. Numba keeps the result until it calls this object."""
-        self._noted += 1
-        return self._noted, pointer
+        return next(self._numbers), pointer
 
     __name__ = "commpool.free"  # the destructor's name in Numba's log
 
     def __call__(self, item: tuple[int, int]) -> None:
         number, pointer = item
         if number > self._waited:
-            self._waited = self._noted
+            before = next(self._numbers)  # what is noted from here on may be used by work that this wait does not see
             self._context.synchronize()
+            self._waited = max(self._waited, before)  # not earlier: other threads free too, and a wait may fail
         _adapters.give_back("Numba", pointer)
 
 

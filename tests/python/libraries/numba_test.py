@@ -64,6 +64,30 @@ class NumbaArrays(unittest.TestCase):
         self.flush()
         self.assertEqual((self.blocks(), waits(b"cuCtxSynchronize") - before), (0, 1))
 
+    def test_go_back_behind_no_wait_that_has_not_ended_or_has_failed(self):
+        context = mock.Mock()
+        frees = self.adapter._Frees(context)
+        first, second, third = [frees.note(self.adapter._adapters.allocate(self.pool, 0, 1000, 0)) for _ in range(3)]
+
+        def wait():  # meanwhile another thread frees, which waits itself
+            context.synchronize.side_effect = [None]
+            frees(second)
+            self.assertEqual((context.synchronize.call_count, self.blocks()), (2, 2))
+            raise RuntimeError("the wait failed")
+
+        context.synchronize.side_effect = wait
+        with self.assertRaisesRegex(RuntimeError, "the wait failed"):
+            frees(first)
+        self.assertEqual(self.blocks(), 2)
+        frees(third)  # noted before the wait that has ended
+        fourth = frees.note(first[1])
+        context.synchronize.side_effect = RuntimeError("the wait failed")
+        for item in (fourth, fourth):
+            with self.assertRaises(RuntimeError):
+                frees(item)
+        self.assertEqual((context.synchronize.call_count, self.blocks()), (4, 1))
+        commpool.free(first[1])
+
     def test_may_be_freed_while_another_stream_works_on_them(self):
         busy, next_one = arrays().stream(), arrays().stream()
         array = arrays().device_array(1 << 20, "uint8")
