@@ -10,8 +10,8 @@
 
 #include "commpool/mr.h"
 
-// RMM's package has a runtime of its own inside; none is there for others to link. What is left of them is not called.
-#pragma weak cudaGetDevice
+// RMM's package has a runtime of its own inside; none is there for others to link. The driver answers for the one
+// function that is called; what is left of the others is not called.
 #pragma weak cudaGetErrorString
 #pragma weak cudaSetDevice
 #pragma weak cudaStreamSynchronize
@@ -25,7 +25,10 @@ struct Reference {
 };
 using Member = std::optional<Reference>;
 
-using Synchronise = int (*)(cudaStream_t);
+template <typename Function>
+Function OfDriver(const char* name) {
+  return reinterpret_cast<Function>(dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), name));
+}
 
 // As PoolResource, with RMM's own exception and without the runtime.
 class Resource : public commpool::PoolResource {
@@ -41,8 +44,7 @@ class Resource : public commpool::PoolResource {
   }
   // On the current device, as RMM demands of its callers.
   void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
-    static const auto synchronise =
-        reinterpret_cast<Synchronise>(dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "cuStreamSynchronize"));
+    static const auto synchronise = OfDriver<int (*)(cudaStream_t)>("cuStreamSynchronize");
     void* const pointer = allocate(cuda::stream_ref(cudaStreamLegacy), bytes, alignment);
     if (synchronise != nullptr && synchronise(cudaStreamLegacy) == 0) return pointer;
     deallocate_sync(pointer, bytes, alignment);
@@ -53,6 +55,12 @@ class Resource : public commpool::PoolResource {
 }  // namespace
 
 extern "C" {
+
+// PoolResource asks for it where a block is freed on a default stream.
+cudaError_t cudaGetDevice(int* device) {
+  static const auto get = OfDriver<int (*)(int*)>("cuCtxGetDevice");
+  return get != nullptr && get(device) == 0 ? cudaSuccess : cudaErrorDeviceUninitialized;
+}
 
 // What the object's member takes: Python compares it with what RMM's own class has.
 __attribute__((visibility("default"))) std::size_t commpool_rmm_size() { return sizeof(Member); }

@@ -70,6 +70,20 @@ class Cases:
         two.synchronize()
         self.resource.deallocate(again, 1 << 20, of_rmm[0])
 
+    def test_wait_for_another_device_s_default_stream_that_frees_them(self):
+        pool = commpool.Pool("with peers", peers=[1])
+        resource = self.adapter.resource(pool, path=self.path)
+        emulated.make_current(0)
+        start = resource.allocate(1 << 20)
+        emulated.make_current(1)
+        Default().fill(Range(start, 1 << 20))
+        resource.deallocate(start, 1 << 20)
+        emulated.make_current(0)
+        again = resource.allocate(1 << 20)
+        Default().fill(Range(again, 1 << 20))
+        Default().synchronize()  # the emulator would report a race
+        resource.deallocate(again, 1 << 20)
+
     def test_follow_scopes_where_no_pool_is_named(self):
         with commpool.use_pool(self.pool):
             start = self.adapter.resource(path=self.path).allocate(1000)
@@ -193,6 +207,13 @@ class Handle:
 
     def __cuda_stream__(self):
         return self._stream.__cuda_stream__()
+
+
+class Default(emulated.Stream):
+    """The legacy stream of the device that is current at a call."""
+
+    def __init__(self):
+        self.handle = 0
 
 
 class Range:
