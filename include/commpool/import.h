@@ -42,6 +42,8 @@ inline Status begin_update(const void* block) { return detail::FromC(commpool_up
 inline Status end_update(const void* block, Stream stream) { return detail::FromC(commpool_update_end(block, stream)); }
 
 // Owns an import, and closes it in the end. Its methods may be called by several threads, close() and moves may not.
+// Its destructor may not run within a capture: a close is refused there, and the import would stay as long as the
+// process. close() says so, and may be called again.
 class Import {
  public:
   static Result<Import> open(const std::string& ticket, const ImportOptions& options = {}) {

@@ -378,6 +378,22 @@ class Imports(Sharing):
         self.sleep_once_nobody_imports()
         self.pool.wake()
 
+    def test_that_end_in_a_capture_are_closed_as_the_next_read_begins(self):
+        self.take("block", self.filled(2))
+        another = commpool.Pool("another")
+        self.addCleanup(another.destroy)
+        kept = another.allocate(MIB)
+        ticket = another.share(kept)
+        self.other.does(f"kept = commpool.Pool.import_({ticket!r}).block({ticket!r})")
+        self.other.does("local, stream = commpool.Pool('local'), emulated.Stream(); stream.begin_capture()")
+        self.other.does("with commpool.capture(local, stream): del block, shared")
+        with self.assertRaisesRegex(OtherError, "nothing has begun"):
+            self.other.does("with kept.read(stream): pass")
+        self.other.does("stream.end_capture()")  # it would fail if the import had been closed before
+        self.other.does("with kept.read(): pass")
+        self.sleep_once_nobody_imports()
+        self.pool.wake()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -51,11 +51,11 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
         return True
 
     def __enter__(self) -> _Value:
-        try_left()
         # An end in a capture is refused, and other processes would wait for it.
         if self._captures():
             raise FailedPrecondition("the stream captures: reads and updates lie around the launch of the graph, not "
                                      "inside of it; nothing has begun")
+        try_left()  # not before: closing an import waits for the device
         self._begin()
         self._open = True
         return self._value

@@ -117,6 +117,11 @@ def _try_to_wait(device: int, waiting: int, awaited: int) -> None:
         _driver.make_wait(device, waiting, awaited)
 
 
+def _close(handle: int) -> bool:
+    """Whether an import is closed: a capture keeps it."""
+    return bool(library.commpool_import_close(handle) != StatusCode.FAILED_PRECONDITION)
+
+
 _Kind = TypeVar("_Kind", bound=SharedBlock)
 
 
@@ -149,7 +154,7 @@ class SharedPool(Owner):
         given.addresses = options.number_of("addresses", addresses)
         given.deadline_ms = index_of(deadline_ms, "deadline_ms", 48)
         self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))
-        self._closing = weakref.finalize(self, library.commpool_import_close, self.handle)
+        self._closing = weakref.finalize(self, do_or_leave, functools.partial(_close, self.handle))
         self._held: weakref.WeakSet[SharedBlock] = weakref.WeakSet()
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
