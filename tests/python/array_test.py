@@ -166,6 +166,28 @@ class DLPack(unittest.TestCase):
             stream.synchronize()
         self.assertEqual(emulated.reports(), (0, ""))
 
+    def test_is_refused_where_one_stream_captures_and_breaks_no_capture(self):
+        stream, other, blocking = Stream(), Stream(), Stream(flags=0)
+        for captured, own, consumer in ((stream, other, stream.handle), (stream, None, stream.handle),
+                                        (stream, stream, other.handle), (blocking, None, blocking.handle),
+                                        (blocking, other, None)):
+            array = commpool.empty(4, device=0, stream=own)
+            captured.begin_capture()
+            with self.assertRaisesRegex(commpool.FailedPrecondition, "would break the capture"):
+                array.__dlpack__(stream=consumer)
+            self.assertFalse(other.is_captured())
+            captured.end_capture()  # it fails where the capture is broken
+
+    def test_orders_streams_of_one_capture(self):
+        own, consumer, event, cuda = Stream(), Stream(), ctypes.c_void_p(), emulated.cuda()
+        array = commpool.empty(4, stream=own)
+        emulated.check(cuda.cuEventCreate(ctypes.byref(event), 2))
+        consumer.begin_capture()
+        emulated.check(cuda.cuEventRecord(event, ctypes.c_void_p(consumer.handle)))
+        emulated.check(cuda.cuStreamWaitEvent(ctypes.c_void_p(own.handle), event, 0))
+        array.__dlpack__(stream=consumer.handle)
+        consumer.end_capture()  # it fails where `own` has not joined
+
     def test_refuses_what_it_cannot_do(self):
         array = commpool.empty(4, device=0)
         for words in ({"copy": True}, {"dl_device": (1, 0)}, {"dl_device": (2, 1)}):

@@ -50,10 +50,10 @@ def make_current(device):
 class Stream:
     """A stream of the emulated driver, with the interface of other libraries' streams."""
 
-    def __init__(self, device=0):
+    def __init__(self, device=0, flags=1):  # CU_STREAM_NON_BLOCKING
         make_current(device)
         handle = ctypes.c_void_p()
-        check(cuda().cuStreamCreate(ctypes.byref(handle), 1))
+        check(cuda().cuStreamCreate(ctypes.byref(handle), flags))
         self.handle = handle.value
 
     def __cuda_stream__(self):

@@ -217,6 +217,11 @@ class Captures(Sharing):
                 self.other.does("with block.read(): pass")
         self.update()
 
+    def test_are_not_broken_by_the_record_of_another_stream(self):
+        with self.captured_there():
+            with self.assertRaisesRegex(OtherError, "^FailedPrecondition: .*would break the capture"):
+                self.other.does("block.record_stream(emulated.Stream())")
+
     def test_leave_a_read_open_in_which_they_begin(self):
         with self.assertRaisesRegex(OtherError, "^FailedPrecondition: the stream captures: .*the next read or update"):
             self.other.does("with block.read(): stream.begin_capture()")

@@ -12,7 +12,7 @@ import functools
 import os
 from typing import Any, Iterator, Optional
 
-from .errors import DriverError
+from .errors import DriverError, FailedPrecondition
 
 _EVENT_WITHOUT_TIMING = 2
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
@@ -47,8 +47,16 @@ def _on_device(device: int) -> Iterator[Any]:
 
 
 def make_wait(device: int, waiting: int, awaited: int) -> None:
-    """Makes later work of stream `waiting` begin after all work that stream `awaited` has now."""
+    """Makes later work of stream `waiting` begin after all work that stream `awaited` has now.
+
+    Raises:
+      FailedPrecondition: one of the streams captures alone, or the driver cannot say it of one: nothing was done.
+    """
     with _on_device(device) as driver, contextlib.ExitStack() as undo:
+        first, second = (_captures(driver, stream) for stream in (waiting, awaited))
+        if first is None or first != second:
+            raise FailedPrecondition(f"a stream captures: for stream {waiting:#x} to wait for {awaited:#x} would break "
+                                     "the capture, where not both are in it; let it wait before the capture begins")
         event = ctypes.c_void_p()
         _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
         undo.callback(_call, driver, "cuEventDestroy_v2", event)
@@ -58,13 +66,16 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
 
 def captures(device: int, *streams: int) -> bool:
     """Whether work of one of the streams goes into a graph instead of to the device. True too where a capture keeps the
-    driver from saying, as of stream 0 while another one captures."""
-    status = ctypes.c_int()
+    driver from saying."""
     with _on_device(device) as driver:
-        def captures_one(stream: int) -> bool:
-            result = driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
-            return result in _CAPTURE_ERRORS or (result == 0 and status.value != 0)
-        return any(captures_one(stream) for stream in streams)
+        return any(_captures(driver, stream) is not False for stream in streams)
+
+
+def _captures(driver: Any, stream: int) -> Optional[bool]:
+    """None where a capture keeps the driver from saying, as of stream 0 while another one captures."""
+    status = ctypes.c_int()
+    result = driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+    return None if result in _CAPTURE_ERRORS else result == 0 and status.value != 0
 
 
 def current_device() -> Optional[int]:

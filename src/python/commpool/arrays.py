@@ -92,7 +92,11 @@ class _Contiguous(Owner):
 
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[tuple[int, int]] = None,
                    dl_device: Optional[tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
-        """A capsule for a consumer that works on `stream`; -1: the consumer orders its work itself."""
+        """A capsule for a consumer that works on `stream`; -1: the consumer orders its work itself.
+
+        Raises:
+          FailedPrecondition: `stream` captures, or the array's own, and the other one does not.
+        """
         device = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != device:
             raise BufferError(f"{self!r} lies on DLPack's device {device}, and is not copied to {dl_device}")

@@ -96,7 +96,11 @@ class SharedBlock(Buffer):
         raise FailedPrecondition(f"{self!r} is another process's: free() lets it go")
 
     def record_stream(self, stream: Stream) -> None:
-        """Notes that another stream reads the block. Call it after the work is submitted, and before the free."""
+        """Notes that another stream reads the block. Call it after the work is submitted, and before the free.
+
+        Raises:
+          FailedPrecondition: that stream captures, or the block's own, and the other one does not.
+        """
         _driver.make_wait(self.device, self.stream, stream_handle(stream))
 
     def _used_by(self, stream: int) -> Callable[[], object]:
