@@ -166,6 +166,51 @@ class DLPack(unittest.TestCase):
             stream.synchronize()
         self.assertEqual(emulated.reports(), (0, ""))
 
+    def reuse(self, pool, make, own, consumer, end=lambda: None):
+        """The consumer of an array works on it and lets go; then its memory serves again."""
+        emulated.make_current(0)
+        array = make()
+        managed = take(array.__dlpack__(stream=consumer.handle))
+        emulated.make_current(pool.device)
+        consumer.fill(array)
+        emulated.make_current(0)
+        del array
+        end()
+        managed.deleter(ctypes.addressof(managed))
+        again = pool.allocate("2MiB", own)
+        own.fill(again)  # the emulator reports a race if the block did not wait for the consumer
+        own.synchronize()
+        self.assertEqual(emulated.reports(), (0, ""))
+
+    def test_waits_for_a_consumer_whose_stream_has_ended(self):
+        pool, own, consumer = commpool.Pool(limit="2MiB"), Stream(), Stream()
+        commpool.promise_stream(own)
+        self.reuse(pool, lambda: pool.empty(MIB, "uint8", stream=own), own, consumer, lambda: emulated.check(
+            emulated.cuda().cuStreamDestroy_v2(ctypes.c_void_p(consumer.handle))))
+
+    def test_waits_for_the_consumer_of_a_buffer_that_begins_within_its_block(self):
+        pool, own, consumer = commpool.Pool(limit="2MiB"), Stream(), Stream()
+
+        def make():
+            shift = pool.allocate(512, own)
+            buffer = pool.allocate(4096, own, alignment=4096)
+            self.assertNotEqual(buffer.pointer, commpool.block_of(buffer).pointer)
+            shift.free()
+            return commpool.arrays.of_buffer(buffer, 4096, "uint8", 0)
+
+        self.reuse(pool, make, own, consumer)
+
+    def test_waits_for_a_consumer_on_the_default_stream_of_its_device(self):
+        pool, own, consumer = commpool.Pool(device=1, limit="2MiB"), Stream(1), Stream(1)
+        consumer.handle = 1
+        self.reuse(pool, lambda: pool.empty(MIB, "uint8", stream=own), own, consumer)
+
+    def test_is_refused_for_a_buffer_that_was_freed(self):
+        array = commpool.empty(4, device=0, stream=Stream())
+        array.buffer.free()
+        with self.assertRaises(commpool.NotFound):
+            array.__dlpack__()
+
     def test_is_refused_where_one_stream_captures_and_breaks_no_capture(self):
         stream, other, blocking = Stream(), Stream(), Stream(flags=0)
         for captured, own, consumer in ((stream, other, stream.handle), (stream, None, stream.handle),

@@ -286,6 +286,16 @@ class Arrays(Sharing):
         block.free()
         self.filled(3).free()
 
+    def test_are_let_go_once_their_consumer_s_stream_has_ended(self):
+        block = self.filled(1)
+        self.take("block", block)
+        self.other.does("stream = emulated.Stream(); capsule = block.array(1024).__dlpack__(stream=stream.handle)")
+        self.other.does("with block.read(stream): stream.fill(block, 2)")
+        self.other.does("emulated.check(emulated.cuda().cuStreamDestroy_v2(emulated.ctypes.c_void_p(stream.handle)))")
+        self.other.does("del capsule; block.free()")  # a report of the dead stream would fail the other process
+        block.free()
+        self.filled(3).free()
+
     def test_are_no_larger_than_their_block(self):
         self.take("block", self.filled(1, 4096))
         with self.assertRaisesRegex(OtherError, "^InvalidArgument: .*has 4100 bytes, and <commpool.SharedBlock"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable
+from typing import Any
 
 from . import _capsules
 from ._library import for_ever
@@ -55,25 +55,24 @@ _VERSIONED = (DLManagedTensorVersioned, b"dltensor_versioned",
               _capsules.in_c(Deleter, "commpool_dlpack_delete_versioned"))
 _destroy = _capsules.in_c(Deleter, "commpool_dlpack_destroy")
 
-# Structs that consumers hold, by address: what each keeps alive, and what to do when the consumer lets go.
-_held: dict[int, tuple[Any, Callable[[], object]]] = {}
+# Structs that consumers hold, by address: what each keeps alive.
+_held: dict[int, Any] = {}
 
 
-def _let_go(managed: int, held: dict[int, tuple[Any, Callable[[], object]]] = _held) -> None:
+def _let_go(managed: int, held: dict[int, Any] = _held) -> None:
     """Lets go of a struct. It uses no name of the module, because names are deleted before the last capsules."""
-    _, done = held.pop(managed)
-    done()
+    del held[managed]
 
 
 _letting_go = for_ever(Deleter(_let_go))
 
 
-def capsule(tensor: DLTensor, versioned: bool, kept: Any, done: Callable[[], object]) -> Any:
-    """Makes a capsule with the tensor. `kept` lives until the consumer lets go; then `done` is called."""
+def capsule(tensor: DLTensor, versioned: bool, kept: Any) -> Any:
+    """Makes a capsule with the tensor. `kept` lives until the consumer lets go."""
     kind, name, deleter = _VERSIONED if versioned else _UNVERSIONED
     managed: Any = kind(dl_tensor=tensor, deleter=deleter, manager_ctx=ctypes.cast(_letting_go, ctypes.c_void_p))
     if versioned:
         managed.major, managed.minor = VERSION
     address = ctypes.addressof(managed)
-    _held[address] = ((managed, tensor, kept), done)
+    _held[address] = managed, tensor, kept
     return _capsules.new(address, name, _destroy)

@@ -33,7 +33,7 @@ def _call(driver: Any, name: str, *arguments: Any) -> None:
 
 
 @contextlib.contextmanager
-def _on_device(device: int) -> Iterator[Any]:
+def on_device(device: int) -> Iterator[Any]:
     """The driver, while the device's primary context is current."""
     driver = _driver()
     context, before = ctypes.c_void_p(), ctypes.c_void_p()
@@ -52,7 +52,7 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
     Raises:
       FailedPrecondition: one of the streams captures alone, or the driver cannot say it of one: nothing was done.
     """
-    with _on_device(device) as driver, contextlib.ExitStack() as undo:
+    with on_device(device) as driver, contextlib.ExitStack() as undo:
         first, second = (_captures(driver, stream) for stream in (waiting, awaited))
         if first is None or first != second:
             raise FailedPrecondition(f"a stream captures: for stream {waiting:#x} to wait for {awaited:#x} would break "
@@ -67,7 +67,7 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
 def captures(device: int, *streams: int) -> bool:
     """Whether work of one of the streams goes into a graph instead of to the device. True too where a capture keeps the
     driver from saying."""
-    with _on_device(device) as driver:
+    with on_device(device) as driver:
         return any(_captures(driver, stream) is not False for stream in streams)
 
 

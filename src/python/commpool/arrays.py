@@ -82,9 +82,9 @@ class _Contiguous(Owner):
         """Its kind and number."""
         raise NotImplementedError
 
-    def _ordered(self, stream: Optional[int]) -> Callable[[], object]:
-        """Makes the consumer's stream wait for what was written; returns what to do when the consumer lets go."""
-        raise NotImplementedError
+    def _order(self, stream: Optional[int]) -> None:
+        """Makes the consumer's stream wait for what was written, and the memory, once it is freed, for the consumer's
+        stream."""
 
     def _place(self) -> str:
         """Where it lies, for its text."""
@@ -102,14 +102,14 @@ class _Contiguous(Owner):
             raise BufferError(f"{self!r} lies on DLPack's device {device}, and is not copied to {dl_device}")
         if copy:
             raise BufferError("commpool hands its memory over and makes no copies")
-        done = self._ordered(stream)
+        self._order(stream)
         kind, dimensions = _TYPES[self.dtype], len(self.shape)
         strides = [math.prod(self.shape[place + 1:]) for place in range(dimensions)]
         lengths = ctypes.c_int64 * dimensions
         tensor = _dlpack.DLTensor(self.pointer, _dlpack.DLDevice(*device), dimensions,
                                   _dlpack.DLDataType(kind.code, kind.bits, 1), lengths(*self.shape), lengths(*strides))
         versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
-        return _dlpack.capsule(tensor, versioned, self, done)
+        return _dlpack.capsule(tensor, versioned, self)
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.shape)) or "scalar"
@@ -153,16 +153,15 @@ class Array(_Contiguous):
         """CUDA's, even for memory of a host NUMA node, because the device addresses it."""
         return _dlpack.CUDA, self.device
 
-    def _ordered(self, stream: Optional[int]) -> Callable[[], object]:
-        if stream == -1:
-            return int
+    def _order(self, stream: Optional[int]) -> None:
         if stream == 0:
             raise InvalidArgument("__dlpack__: stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's")
         consumer = _LEGACY_STREAM if stream is None else int(stream)
-        if consumer == (self.stream or _LEGACY_STREAM):
-            return int
-        _driver.make_wait(self.device, consumer, self.stream)
-        return self.buffer._used_by(consumer)
+        if consumer in (-1, self.stream or _LEGACY_STREAM) or not self.nbytes:
+            return
+        with _driver.on_device(self.device):  # a default stream is the device's own
+            _driver.make_wait(self.device, consumer, self.stream)
+            self.buffer._used_by(consumer)  # now, for nobody knows how long the stream lives
 
     def _place(self) -> str:
         return f", device {self.device}"
@@ -202,9 +201,6 @@ class Kept(_Contiguous):
     def __dlpack_device__(self) -> tuple[int, int]:
         """The CPU."""
         return _dlpack.CPU, 0
-
-    def _ordered(self, stream: Optional[int]) -> Callable[[], object]:
-        return int  # nothing has to be waited for
 
     def _place(self) -> str:
         return f" of pool {self.pool.name!r}"

@@ -4,7 +4,6 @@ with it too."""
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from . import _abi, _capsules, _driver, errors
@@ -81,11 +80,9 @@ class Buffer(Owner):
         """Notes that another stream uses the block. Call it after the work is submitted, and before the free."""
         record_stream(self._block, stream)
 
-    def _used_by(self, stream: int) -> Callable[[], object]:
-        """What to call when a consumer lets go that worked on a stream: the block then waits for it. Nobody can hear of
-        a failure there.
-        """
-        return functools.partial(library.commpool_record_stream, self.pointer, stream)
+    def _used_by(self, stream: int) -> None:
+        """Hears of a consumer that will work on a stream: once freed, the block waits for that stream."""
+        self.record_stream(stream)
 
     def __enter__(self: _Buffer) -> _Buffer:
         return self

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import functools
 import weakref
-from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
+from typing import Any, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import _abi, _driver, options
 from ._abi import AddressesWord, StatusCode
@@ -14,7 +14,7 @@ from ._library import Owner, library
 from ._submission import Submission, do_or_leave, try_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
-from .errors import CommpoolError, FailedPrecondition
+from .errors import FailedPrecondition
 from .handles import Device, Stream, device_number, stream_handle
 from .sizes import format_size, index_of
 
@@ -73,7 +73,7 @@ class SharedBlock(Buffer):
 
     def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
         """An array of the block's first bytes, for DLPack and `__cuda_array_interface__`, which keeps the block. What
-        reads it lies in `read`.
+        reads it on a stream lies in `read` of that stream: letting the block go waits for no other work.
 
         Raises:
           InvalidArgument: the block has fewer bytes.
@@ -103,8 +103,8 @@ class SharedBlock(Buffer):
         """
         _driver.make_wait(self.device, self.stream, stream_handle(stream))
 
-    def _used_by(self, stream: int) -> Callable[[], object]:
-        return functools.partial(_try_to_wait, self.device, self.stream, stream)
+    def _used_by(self, stream: int) -> None:
+        """The ends of reads name their streams, while these live. A consumer's may be gone as the block goes."""
 
     def __repr__(self) -> str:
         return super().__repr__().replace("Buffer", "SharedBlock")
@@ -114,11 +114,6 @@ def _let_go(handle: int, pointer: int, stream: Stream) -> bool:
     """Whether a block has gone: a capture keeps it."""
     status = library.commpool_import_release(handle, pointer, stream_handle(stream))
     return bool(status != StatusCode.FAILED_PRECONDITION)
-
-
-def _try_to_wait(device: int, waiting: int, awaited: int) -> None:
-    with contextlib.suppress(CommpoolError):  # nobody can hear of a failure
-        _driver.make_wait(device, waiting, awaited)
 
 
 def _close(handle: int) -> bool:
