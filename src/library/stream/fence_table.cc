@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/library/base/failure.h"
 #include "src/library/base/interruption.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
@@ -51,10 +52,9 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
 // The driver takes what the legacy stream is given then for part of the capture, and breaks it.
 Status FenceTable::CheckUsable(StreamKey stream) {
   if (!IsLegacy(stream) || !COMMPOOL_TRY(IsCapturing(driver_, StreamOfKey(stream)))) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                "a blocking stream of device " + std::to_string(PlaceOf(stream)) +
-                    " is being captured, so the legacy default stream there takes no work: capture on a stream that "
-                    "was made with CU_STREAM_NON_BLOCKING");
+  return FailedPrecondition(
+      "a blocking stream of device ", PlaceOf(stream), " is being captured, so the legacy default ",
+      "stream there takes no work: capture on a stream that was made with CU_STREAM_NON_BLOCKING");
 }
 
 Result<FenceId> FenceTable::Record(StreamKey stream) {

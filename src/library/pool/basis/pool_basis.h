@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/failure.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/graph_handles.h"
 #include "src/library/driver/handles.h"
@@ -63,14 +64,14 @@ class PoolLife {
       case State::kOpen:
         return Status();
       case State::kAsleep:
-        return Status(StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+        return FailedPrecondition("is asleep: wake() it first");
       case State::kClosing:
       case State::kClosed:
-        return Status(StatusCode::kFailedPrecondition, "is closed");
+        return FailedPrecondition("is closed");
       case State::kDestroyed:
-        return Status(StatusCode::kFailedPrecondition, "is closed: it was destroyed");
+        return FailedPrecondition("is closed: it was destroyed");
       case State::kAbandoned:
-        return Status(StatusCode::kFailedPrecondition, "is closed: the runtime has ended");
+        return FailedPrecondition("is closed: the runtime has ended");
     }
     return Status();
   }
@@ -158,11 +159,10 @@ class PoolGroup {
 
   // The error of a call that names only `present` of the pools.
   Status Incomplete(const std::string& pool, long present) const {
-    return Status(StatusCode::kFailedPrecondition,
-                  "this thread made " + std::to_string(size_) + " pools of one home together, pool " + pool +
-                      " among them, and calls for " + std::to_string(present) +
-                      " of them: it would wait for its own other ranks. Pass all of them to one call "
-                      "(such as commpool_pools_reserve)");
+    return FailedPrecondition("this thread made ", size_, " pools of one home together, pool ", pool,
+                              " among them, and calls for ", present,
+                              " of them: it would wait for its own other ranks. ",
+                              "Pass all of them to one call (such as commpool_pools_reserve)");
   }
 
  private:
@@ -279,10 +279,8 @@ struct PoolBasis {
   // from it, at any time.
   Status CheckMayEnd() const {
     if (configuration.keeper == Keeper::kProgram) return Status();
-    return Status(StatusCode::kInvalidArgument,
-                  "the default pool of device " + std::to_string(device->device()) +
-                      " is the library's, which neither closes nor destroys it: trim() gives its free "
-                      "memory back");
+    return InvalidArgument("the default pool of device ", device->device(), " is the library's, which neither closes ",
+                           "nor destroys it: trim() gives its free memory back");
   }
 
   // For a pool that is out of memory: asks others to give memory back, and lists who holds what. Calls other pools,

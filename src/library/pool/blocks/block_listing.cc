@@ -37,7 +37,7 @@ Result<commpool_block> FindBlock(const PoolBasis& basis, const BlockStore& block
   commpool_block block = COMMPOOL_TRY(blocks.engine().Find(address));
   Describe(basis, block);
   if (block.state == COMMPOOL_BLOCK_LIVE) return block;
-  return Status(StatusCode::kNotFound, "the block was freed");
+  return NotFound("the block was freed");
 }
 
 std::vector<commpool_block> ListBlocks(const PoolBasis& basis, const BlockStore& blocks) {

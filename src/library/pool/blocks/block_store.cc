@@ -65,11 +65,7 @@ Result<bool> BlockStore::HasFinished(StreamKey stream) const {
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
   if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
   // The driver's answer covers what was freed by now. Other threads may free more before the answer comes.
-  engine::Moment now = 0;
-  {
-    MutexLock lock(mutex_);
-    now = engine_->Now();
-  }
+  const engine::Moment now = Now();
   const bool idle = COMMPOOL_TRY(HasFinished(stream));
   MutexLock lock(mutex_);
   if (idle) engine_->StreamIdle(stream, now);
@@ -181,11 +177,7 @@ Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent(stream);
   if (COMMPOOL_TRY(basis_.Captures(stream))) return Status();
-  engine::Moment moment = 0;
-  {
-    MutexLock lock(mutex_);
-    moment = engine_->Now();
-  }
+  const engine::Moment moment = Now();
   const FenceId fence = COMMPOOL_TRY(basis_.fences().Record(stream));
   MutexLock lock(mutex_);
   engine_->FenceStream(stream, fence, moment);

@@ -138,6 +138,10 @@ class BlockStore {
   Status MakeUncacheable(CUdeviceptr address);
   // Whether importers may hold the live block.
   bool HasTicket(CUdeviceptr address) const;
+  engine::Moment Now() const {
+    MutexLock lock(mutex_);
+    return engine_->Now();
+  }
   // Whether its use ends with its free. A replay of the graph that captured with it would use it again.
   bool EndsWithItsFree(CUdeviceptr address) const;
   // Closes the block in the engine. Where it needs fences, `recording` begins.

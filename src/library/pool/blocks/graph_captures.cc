@@ -35,8 +35,7 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   cuuint64_t number = 0;
   const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, origin.stream, &number));
   if (graph == nullptr) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the stream is not being captured: announce a capture after cuStreamBeginCapture");
+    return FailedPrecondition("the stream is not being captured: announce a capture after cuStreamBeginCapture");
   }
   Capture capture{.origin = origin, .number = number};
   auto flag = std::make_unique<Flag>(capture.gone);
@@ -110,8 +109,8 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   for (const auto& [handle, capture] : captures_) {
     if (!capture.ended && capture.number == number) return engine::Part{handle};
   }
-  return basis_.Named(Status(StatusCode::kFailedPrecondition,
-                             "the stream is in a capture that this pool was not told of: begin a CaptureScope"));
+  return basis_.Named(
+      FailedPrecondition("the stream is in a capture that this pool was not told of: begin a CaptureScope"));
 }
 
 // Looks at flags only, so it waits under no lock and calls no driver.
@@ -135,9 +134,9 @@ size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNo
 Status GraphCaptures::CheckNoneLive() const {
   const size_t live = AwaitNoneLive(kMoment);
   if (live == 0) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +
-                    " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
+  return FailedPrecondition(live, live == 1 ? " graph" : " graphs",
+                            " that captured with the pool may still be replayed: ",
+                            "destroy them, and what was instantiated from them, first");
 }
 
 // MemorySearch asks it of destroyed pools, before it makes one release its memory.

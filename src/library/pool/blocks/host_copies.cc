@@ -33,7 +33,7 @@ Pages PagesOf(const HostCopies::Run& part) {
 Result<KeptMemory> KeptMemory::Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
                                     MemoryAccount& account) {
   if (copies.in == KeptIn::kFiles) bytes = RoundUp(bytes, KeptFile::kAlignment);
-  if (!account.Take(bytes)) return Status(StatusCode::kOutOfMemory, "the blocks to keep exceed any host's memory");
+  if (!account.Take(bytes)) return OutOfMemory("the blocks to keep exceed any host's memory");
   Room room(account, bytes);
   if (copies.in == KeptIn::kFiles) {
     KeptFile file = COMMPOOL_TRY(KeptFile::Make(copies.directory, bytes));
@@ -44,9 +44,7 @@ Result<KeptMemory> KeptMemory::Make(const Driver& driver, const KeptCopies& copi
     return KeptMemory(std::move(pinned), std::move(room));
   }
   HostPages pages = HostPages::Make(bytes);
-  if (!pages.valid()) {
-    return Status(StatusCode::kOutOfMemory, "the host has no " + FormatBytes(bytes) + " to keep blocks in");
-  }
+  if (!pages.valid()) return OutOfMemory("the host has no ", FormatBytes(bytes), " to keep blocks in");
   return KeptMemory(std::move(pages), std::move(room));
 }
 

@@ -176,8 +176,7 @@ void KeptBlocks::LetGo() {
 Status KeptBlocks::Retain(bool retain) {
   MutexLock growth(basis_.growth());
   if (retain && in_ == KeptIn::kFiles && bytes() != 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  basis_.title + ": retain: copies in files are not retained: those in the host's memory are");
+    return InvalidArgument(basis_.title, ": retain: copies in files are not retained: those in the host's memory are");
   }
   retain_ = retain;
   return Status();
@@ -190,15 +189,12 @@ Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range)
   const bool found =
       copy != copies_.end() && copy->device.address <= range.address && range.bytes <= copy->end() - range.address;
   if (!found && !asleep && copies_.empty()) {
-    return Status(StatusCode::kFailedPrecondition, "it is awake, and its copies are gone: nobody asked to retain them");
+    return FailedPrecondition("it is awake, and its copies are gone: nobody asked to retain them");
   }
-  if (!found) {
-    return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
-  }
+  if (!found) return NotFound("it has kept no ", FormatBytes(range.bytes), " there: they were discarded");
   const engine::Address block = copy->device.address;
-  if (asleep ? !FindBlock(basis_, blocks_, block).ok() : !IsCopied(block)) {
-    return Status(StatusCode::kNotFound, "the block was freed since it was kept");
-  }
+  const bool freed = asleep ? !FindBlock(basis_, blocks_, block).ok() : !IsCopied(block);
+  if (freed) return NotFound("the block was freed since it was kept");
   const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
   return start + copy->offset + (range.address - copy->device.address);
 }

@@ -18,9 +18,8 @@ bool HasClass(uint64_t bytes) { return engine::ClassBytes(engine::ClassOf(bytes)
 }  // namespace
 
 Status ThreadCaches::FreedAlready(CUdeviceptr address) {
-  return Status(StatusCode::kNotFound, "no live block at " + engine::Hexadecimal(address) +
-                                           ": freed already (it is in a thread's cache, or another thread freed it at "
-                                           "the same time)");
+  return NotFound("no live block at ", engine::Hexadecimal(address),
+                  ": freed already (it is in a thread's cache, or another thread freed it at the same time)");
 }
 
 // Overwrites the route that had the place before. The shared pointer keeps this object's address from another runtime.
