@@ -33,9 +33,10 @@ struct alignas(64) Block {
   Block* next = nullptr;
   uint64_t offset = 0;  // in the segment
   uint64_t bytes = 0;
-  FreeList* free_list = nullptr;  // of the free index, while the block is in it
-  Block* lesser = nullptr;        // what is below it in the list's tree (FreeBlocks)
+  Block* lesser = nullptr;  // what is below it in its list's tree (FreeBlocks)
   Block* greater = nullptr;
+  Block** link = nullptr;         // what points to it there; null outside of trees
+  FreeList* free_list = nullptr;  // of the free index, while the block is in it
   Part part = kCommonPart;
   BlockState state = BlockState::kFree;
   // The block has no stream (kNoStream), or that was forgotten while the block was live: the key may mean another one.

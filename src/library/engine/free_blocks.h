@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "src/library/base/check.h"
 #include "src/library/engine/block.h"
 
 namespace commpool::internal::engine {
@@ -25,31 +26,42 @@ class FreeBlocks {
  public:
   explicit FreeBlocks(Order order) : order_(order) {}
 
-  bool empty() const { return count_ == 0; }
+  bool empty() const { return used_ == decltype(used_){}; }
 
   // REQUIRES: the block is not here.
   void Insert(Block* block) {
     const size_t bin = BinOf(block->bytes);
     block->bin = static_cast<uint8_t>(bin);
-    ++count_;
     used_[bin / 64] |= uint64_t{1} << bin % 64;
     order_ == Order::kBySize ? InsertBelow<BySize>(&roots_[bin], block) : InsertBelow<ByPlace>(&roots_[bin], block);
   }
 
   // Whether the block was here.
   bool Erase(Block* block) {
+    if (block->link == nullptr) return false;
+    order_ == Order::kBySize ? Join<BySize>(block) : Join<ByPlace>(block);
     const size_t bin = block->bin;
-    Block** const root = &roots_[bin];
-    const bool erased = order_ == Order::kBySize ? EraseBelow<BySize>(root, block) : EraseBelow<ByPlace>(root, block);
-    if (*root == nullptr) used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
-    count_ -= erased ? 1 : 0;
-    return erased;
+    if (roots_[bin] == nullptr) used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
+    return true;
+  }
+
+  // The block leaves, and a part of it comes, which may be the same struct. By place it is never above where the block
+  // was. REQUIRES: the block is here.
+  void Shrink(Block* block, Block* part) {
+    Block** const link = block->link;
+    COMMPOOL_CHECK(link != nullptr, "a free block is missing from its list");
+    if (order_ == Order::kBySize) {
+      Erase(block);
+      return Insert(part);
+    }
+    Join<ByPlace>(block);
+    part->bin = block->bin;
+    InsertBelow<ByPlace>(link, part);
   }
 
   // The first block that has so many bytes; null where none has.
   Block* FirstFrom(uint64_t bytes) const {
     Block* first = nullptr;
-    if (empty()) return nullptr;
     if (order_ == Order::kByPlace) {
       for (Block* at = roots_[0]; at != nullptr && at->bytes >= bytes; at = at->lesser) first = at;
       return first;
@@ -117,15 +129,22 @@ class FreeBlocks {
     return By::IsBefore(block, *at) ? &at->lesser : &at->greater;
   }
 
+  static void Hang(Block** link, Block* block) {
+    *link = block;
+    block->link = link;
+  }
+
   template <typename By>
   static void InsertBelow(Block** link, Block* block) {
     while (*link != nullptr && By::IsAbove(**link, *block)) link = Towards<By>(*link, *block);
     // What was below this place goes to the two sides of the block.
+    Block* rest = *link;
+    Hang(link, block);
     Block** lesser = &block->lesser;
     Block** greater = &block->greater;
-    for (Block* rest = std::exchange(*link, block); rest != nullptr;) {
+    while (rest != nullptr) {
       Block**& side = By::IsBefore(*rest, *block) ? lesser : greater;
-      *side = rest;
+      Hang(side, rest);
       side = Towards<By>(rest, *block);
       rest = *side;
     }
@@ -133,21 +152,20 @@ class FreeBlocks {
     *greater = nullptr;
   }
 
+  // Takes the block out and joins its two sides in its place.
   template <typename By>
-  static bool EraseBelow(Block** link, Block* block) {
-    while (*link != nullptr && *link != block) link = Towards<By>(*link, *block);
-    if (*link == nullptr) return false;
-    // Joins its two sides.
+  static void Join(Block* block) {
+    Block** link = std::exchange(block->link, nullptr);
     Block* lesser = block->lesser;
     Block* greater = block->greater;
     while (lesser != nullptr && greater != nullptr) {
       const bool low = By::IsAbove(*lesser, *greater);
-      *link = low ? lesser : greater;
+      Hang(link, low ? lesser : greater);
       link = low ? &lesser->greater : &greater->lesser;
       (low ? lesser : greater) = *link;
     }
     *link = lesser != nullptr ? lesser : greater;
-    return true;
+    if (*link != nullptr) (*link)->link = link;
   }
 
   template <typename Visit>
@@ -163,7 +181,6 @@ class FreeBlocks {
   }
 
   const Order order_;
-  uint64_t count_ = 0;
   std::array<uint64_t, kBins / 64> used_ = {};  // a bit for each bin
   std::array<Block*, kBins> roots_ = {};        // by place: the first alone
 };

@@ -64,6 +64,9 @@ class FreeIndex {
   void Insert(Block* block);
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
+  // The block leaves, and what is left of it, with the same uses, takes its place. `rest` may be the block itself,
+  // which has fewer bytes now. REQUIRES: the block is in the index.
+  void Shrink(Block* block, Block* rest);
 
   // The first that is large enough; null where none is.
   Block* Find(const Fit& fit) const;
@@ -121,6 +124,11 @@ inline void FreeIndex::Erase(Block* block) {
   last_changed_ = block->free_list;
   const bool erased = last_changed_->blocks.Erase(block);
   COMMPOOL_CHECK(erased, "a free block is missing from the free index");
+}
+
+inline void FreeIndex::Shrink(Block* block, Block* rest) {
+  last_changed_ = rest->free_list = block->free_list;
+  last_changed_->blocks.Shrink(block, rest);
 }
 
 inline Block* FreeIndex::FirstOf(Block* first, const FreeList& list, uint64_t bytes) {

@@ -114,18 +114,27 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
   COMMPOOL_CHECK(fit.bytes > 0 && (fit.bytes & (alignment_ - 1)) == 0, "a block is asked for that was not rounded up");
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
-  Leave(block);
-  // Even a tiny remainder becomes a free block: it merges when its neighbour is freed.
-  if (block->bytes > fit.bytes) {
-    const bool high = choice_ == Choice::kBesideItsLike && CutSideFor(fit.bytes, *block) == CutSide::kHigh;
-    Block* const upper = Split(block, high ? block->bytes - fit.bytes : fit.bytes);
-    Enter(high ? block : upper);
-    if (high) block = upper;
+  if (block->bytes == fit.bytes) {
+    Leave(block);
+  } else {
+    block = Cut(block, fit.bytes);
   }
   block->part = fit.part;
   block->state = BlockState::kLive;
   ++block->segment->held_blocks;
   return block;
+}
+
+// Even a tiny remainder becomes a free block: it merges when its neighbour is freed.
+inline Block* Heap::Cut(Block* block, uint64_t bytes) {
+  const bool pending = IsPending(*block);
+  if (pending) LeavePending(block);
+  const bool high = choice_ == Choice::kBesideItsLike && CutSideFor(bytes, *block) == CutSide::kHigh;
+  Block* const upper = Split(block, high ? block->bytes - bytes : bytes);
+  Block* const rest = high ? block : upper;
+  free_index_.Shrink(block, rest);
+  if (pending) EnterPending(rest);
+  return high ? upper : block;
 }
 
 Block* Heap::FindIdle(Fit fit) const {

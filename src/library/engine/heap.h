@@ -189,6 +189,8 @@ class Heap {
   Block* EnterMerged(Block* block);
   // The lower of two neighbours takes the upper's bytes and uses. Both are in no book.
   void Absorb(Block* lower, Block* upper);
+  // Cuts so many bytes off a free block. Returns them, in no book; the rest is free.
+  Block* Cut(Block* block, uint64_t bytes);
   // Cuts a block that is in no book behind its first `bytes`. Returns the upper block: same state, in no book.
   Block* Split(Block* block, uint64_t bytes);
 
