@@ -138,11 +138,11 @@ class Pool final : public BlockOwner, public SharedMemory {
   // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   // The way of most requests that no cache serves: free memory, and none of the library's driver calls. 0: call
-  // Allocate. REQUIRES: the stream's handle, which the call passes, means the stream, if the pool alone uses its
-  // memory.
+  // Allocate. REQUIRES: no capture is open; the stream's handle, which the call passes, means the stream, if the pool
+  // alone uses its memory.
   CUdeviceptr ServeAtOnce(uint64_t bytes, CUstream handle, StreamKey stream) {
     const bool means_it = !IsDefault(handle) || !segments_.peers.OthersMayUse();
-    return basis_->serves() && means_it ? mode_->ServeAtOnce(bytes, stream) : 0;
+    return means_it && !basis_->device->health().broken() ? mode_->ServeAtOnce(bytes, stream) : 0;
   }
   Status Free(CUdeviceptr address) override {
     Status status = captures_.any_open() ? FreeBesideCaptures(address) : blocks_.Free(address);

@@ -339,7 +339,8 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   const Route route = RouteOf(Target::Pool(handle), reinterpret_cast<CUstream>(kNoStream));
   const Slot* const slot = parts_.caches.FindSlot(route, 1);
   std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
-  return pool != nullptr ? pool : FindPoolOf(route);
+  if (pool == nullptr) pool = FindPoolOf(route);
+  return pool;
 }
 
 std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) const {

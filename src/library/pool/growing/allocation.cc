@@ -36,9 +36,9 @@ const std::array<GrowingMode::Step, 9> GrowingMode::kSteps = {{
 }};
 
 // The usual way of a request that no cache serves. Chores come before an allocation: to collect graphs that are gone,
-// to mind captures, to keep to the threshold.
+// to keep to the threshold.
 CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
-  const bool chores = captures_.any_known() || basis_.device->captures().any() || has_threshold_;
+  const bool chores = captures_.any_known() || has_threshold_;
   if (chores || stranded_.MayWant(stream)) return 0;
   engine::SegmentRange block;
   {
@@ -61,7 +61,8 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   // First, because this call passes the stream and so may record on it (rule 11).
   COMMPOOL_TRY(stranded_.Passed(stream));
-  if (const CUdeviceptr served = ServeAtOnce(bytes, stream)) return served;
+  const bool captures = basis_.device->captures().any();
+  if (const CUdeviceptr served = captures ? 0 : ServeAtOnce(bytes, stream)) return served;
   Request request{.bytes = bytes, .stream = stream};
   return ServeByStep(request);
 }
