@@ -169,13 +169,11 @@ Status GrowingMode::Close() {
 
 // Alone: there are no ranks to agree with.
 Status GrowingMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
-  basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
   return Sleeping(basis_, blocks_, segments_, Alone(basis_, "sleep")).FallAsleep(request, others);
 }
 
 Status GrowingMode::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
-  basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
   return Sleeping(basis_, blocks_, segments_, Alone(basis_, "wake")).WakeUp(request, others);
 }

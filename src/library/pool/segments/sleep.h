@@ -40,7 +40,9 @@ class Sleeping {
  public:
   // `run` must outlive it.
   Sleeping(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StepRunner run)
-      : basis_(basis), blocks_(blocks), segments_(segments), run_(run) {}
+      : basis_(basis), blocks_(blocks), segments_(segments), run_(run) {
+    basis.collective.AssertHeld();
+  }
 
   // kNotSupported where the backing cannot separate memory and addresses. kFailedPrecondition where the pool does not
   // serve, a stream of its device captures, or graphs may hold memory that NCCL has registered unseen.
