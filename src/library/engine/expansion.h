@@ -8,6 +8,7 @@
 #ifndef COMMPOOL_SRC_LIBRARY_ENGINE_EXPANSION_H_
 #define COMMPOOL_SRC_LIBRARY_ENGINE_EXPANSION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -93,7 +94,7 @@ struct GrowthRequest {
   bool asked = false;                                  // a plan made the pool ask or wait already
 
   // By how much the device's pools would exceed `most_unused` if they held `more` bytes more.
-  uint64_t Excess(uint64_t more) const { return held_bytes + more > most_unused ? held_bytes + more - most_unused : 0; }
+  uint64_t Excess(uint64_t more) const { return held_bytes + more - std::min(held_bytes + more, most_unused); }
 };
 
 // One call, or one short row of calls, that the pool makes without its lock.

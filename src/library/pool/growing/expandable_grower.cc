@@ -157,7 +157,7 @@ Result<uint64_t> ExpandableGrower::ReleaseHeld(uint64_t keep_bytes, Wait wait) {
   {
     MutexLock lock(blocks_.mutex());
     const uint64_t reserved = engine().counters().reserved_bytes.current;
-    if (reserved > keep_bytes) pages = engine().ClaimIdlePages(reserved - keep_bytes);
+    pages = engine().ClaimIdlePages(reserved - std::min(reserved, keep_bytes));
   }
   uint64_t released = 0;
   for (const engine::SegmentRange& page : pages) released += page.bytes;
