@@ -36,6 +36,25 @@ class FreeBlocksTest : public ::testing::TestWithParam<Order> {
     EXPECT_FALSE(free_.Erase(*one));
     expected_.erase(one);
   }
+  // Leaves the first or the last `bytes` of a block: in its struct, or in another.
+  void ShrinkOne(uint64_t random, uint64_t bytes) {
+    const auto one = std::next(expected_.begin(), static_cast<long>(random % expected_.size()));
+    Block* const block = *one;
+    if (block->bytes <= bytes) return;
+    expected_.erase(one);
+    Block* part = block;
+    if (random % 2 == 0) {
+      part = &made_.emplace_back();
+      part->segment = block->segment;
+      part->offset = block->offset + block->bytes - bytes;
+    }
+    part->bytes = bytes;
+    free_.Shrink(block, part);
+    expected_.insert(part);
+    if (part != block) {
+      EXPECT_FALSE(free_.Erase(block));
+    }
+  }
   void ExpectSame(uint64_t bytes) {
     Block* first = nullptr;
     std::set<Block*> visited;
@@ -94,13 +113,21 @@ TEST_P(FreeBlocksTest, OfOneSizeComeInTheOrderOfTheirPlaces) {
   }
 }
 
+TEST_P(FreeBlocksTest, AreNotShrunkWhereTheyAreNot) {
+  Block* const block = Insert(first_, 0, 4096);
+  EraseOne(0);
+  EXPECT_DEATH(free_.Shrink(block, block), "missing from its list");
+}
+
 TEST_P(FreeBlocksTest, AnswerLikeASetThroughRandomChanges) {
   std::mt19937_64 random(7);
   for (uint64_t step = 0; step < 6000; ++step) {
     // Grows mostly in one half of the time, shrinks mostly in the other.
     const bool grows = (step / 1000) % 2 == 0;
     if (expected_.empty() || random() % 4 < (grows ? 3u : 1u)) {
-      Insert(random() % 2 == 0 ? first_ : second_, step, random() % 3 == 0 ? 7 : 1 + random() % 4000);
+      Insert(random() % 2 == 0 ? first_ : second_, step * 4096, random() % 3 == 0 ? 7 : 1 + random() % 4000);
+    } else if (random() % 2 == 0) {
+      ShrinkOne(random(), 1 + random() % 2000);
     } else {
       EraseOne(random());
     }
