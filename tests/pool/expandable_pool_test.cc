@@ -302,6 +302,27 @@ TEST_F(ExpandablePools, OpenAllPagesOfAGrowthToAllPeersInOneCall) {
   Free(block);
 }
 
+TEST_F(ExpandablePools, LeaveAPeerNoAccessWhereItsGrantFailsBehindAHole) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  const PoolHandle pool = Create(Expandable());
+  const std::vector<CUdeviceptr> blocks = {Allocate(pool, 2 * kPage), Allocate(pool, 2 * kPage),
+                                           Allocate(pool, 2 * kPage)};
+  Free(blocks[1]);
+  ASSERT_EQ(Get(pool).Trim(0).value(), 2 * kPage);
+  {
+    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
+    const Status refused = Get(pool).segments().peers.Grant({1});
+    EXPECT_NE(refused.message().find("cuMemSetAccess"), std::string::npos) << refused.message();
+  }
+  for (const CUdeviceptr block : {blocks[0], blocks[2]}) {
+    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+    unsigned long long flags = 0;
+    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, block), CUDA_SUCCESS);
+    EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    Free(block);
+  }
+}
+
 TEST_F(ExpandablePools, AskForTheContextAsOftenForManyPagesAsForFew) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
   const PoolHandle pool = Create(Expandable());
