@@ -16,17 +16,14 @@ namespace {
 // How long we do not look at the port when the process has no descriptor for the next caller.
 constexpr std::chrono::milliseconds kRest{10};
 
-enum class Words { kNoneYet, kAll, kGone };
-
-// Reads more of a caller's hello, as much as has come.
-Words ReadOn(Caller& caller, size_t hello_bytes) {
+// Reads more of a caller's hello, as much as has come. An error where no more can come.
+Status ReadOn(Caller& caller, size_t hello_bytes) {
   const size_t before = caller.hello.size();
   caller.hello.resize(hello_bytes);
   Transfer rest = caller.connection.Receiving(caller.hello.data() + before, hello_bytes - before);
-  const bool may_come = rest.MoveSome().ok();
+  Status moved = rest.MoveSome();
   caller.hello.resize(hello_bytes - rest.left);
-  if (!may_come) return Words::kGone;
-  return rest.left == 0 ? Words::kAll : Words::kNoneYet;
+  return moved;
 }
 
 }  // namespace
@@ -52,9 +49,8 @@ Result<Caller> Reception::Next(Deadline deadline) {
 void Reception::Listen() {
   std::deque<Caller> still_silent;
   for (Caller& caller : silent_) {
-    const Words words = ReadOn(caller, options_.hello_bytes);
-    if (words == Words::kAll) spoken_.push_back(std::move(caller));
-    if (words == Words::kNoneYet) still_silent.push_back(std::move(caller));
+    if (!ReadOn(caller, options_.hello_bytes).ok()) continue;
+    (caller.hello.size() == options_.hello_bytes ? spoken_ : still_silent).push_back(std::move(caller));
   }
   silent_ = std::move(still_silent);
 }
