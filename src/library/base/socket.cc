@@ -144,9 +144,8 @@ Status MoveAll(Transfer transfer, Deadline deadline) {
   }
 }
 
-// One attempt. Returns the connected socket, nothing where the caller should try again, or the failure.
-Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, const std::string& name,
-                                                 Deadline deadline) {
+// One attempt. Returns the connected socket, one that is not valid where the caller should try again, or the failure.
+Result<PrivateSocket> ConnectOnce(const sockaddr_in& target, const std::string& name, Deadline deadline) {
   PrivateSocket connecting = PrivateSocket::Open();
   if (!connecting.valid()) return SystemFailure("connecting to " + name);
   int error = 0;
@@ -156,16 +155,14 @@ Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, cons
     socklen_t size = sizeof error;
     getsockopt(connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
-  if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<PrivateSocket>();
+  if (error == ECONNREFUSED || error == ECONNRESET) return PrivateSocket();
   if (error != 0) return SystemFailure("connecting to " + name, error);
   // On a free local port TCP can connect a socket to itself.
   sockaddr_in self = {};
   socklen_t size = sizeof self;
   getsockname(connecting.get(), reinterpret_cast<sockaddr*>(&self), &size);
-  if (self.sin_port == target.sin_port && self.sin_addr.s_addr == target.sin_addr.s_addr) {
-    return std::optional<PrivateSocket>();
-  }
-  return std::optional<PrivateSocket>(std::move(connecting));
+  const bool to_itself = self.sin_port == target.sin_port && self.sin_addr.s_addr == target.sin_addr.s_addr;
+  return to_itself ? PrivateSocket() : std::move(connecting);
 }
 
 }  // namespace
@@ -266,8 +263,8 @@ Result<Connection> Connect(const std::string& address, Deadline deadline) {
   int pause_milliseconds = 1;
   WaitSlices slices(deadline);
   while (true) {
-    std::optional<PrivateSocket> connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
-    if (connected) return Connection(std::move(*connected));
+    PrivateSocket connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
+    if (connected.valid()) return Connection(std::move(connected));
     if (slices.Over()) {
       return DeadlineExceeded("connecting to ", address, ": the port refused until the deadline");
     }
