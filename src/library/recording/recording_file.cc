@@ -1,7 +1,6 @@
 #include "src/library/recording/recording_file.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "src/library/base/fields.h"
 #include "src/library/base/kept_file.h"
+#include "src/library/base/keyed_hash.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 
@@ -31,12 +31,6 @@ uint64_t HashOn(uint64_t hash, const char* bytes, size_t count) {
     hash ^= hash >> 32;
   }
   return hash;
-}
-
-// A number that no earlier recording of this file has.
-uint64_t NumberOfRecording(uint64_t now) {
-  uint64_t number = 0;
-  return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : now;
 }
 
 }  // namespace
@@ -65,7 +59,9 @@ Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessF
   if (!descriptor.valid()) return SystemFailure(refused, errno, StatusCode::kInvalidArgument);
   const uint64_t pages = std::max(facts.limit_bytes / kPageBytes, kFewestPages);
   facts.limit_bytes = pages * kPageBytes;
-  RecordingFile file(std::move(path), std::move(descriptor), pages, NumberOfRecording(facts.steady_clock));
+  // A number that no earlier recording of this file has.
+  const uint64_t recording = RandomKey().value_or(HashKey{facts.steady_clock})[0];
+  RecordingFile file(std::move(path), std::move(descriptor), pages, recording);
   std::array<char, 4096> bytes;
   FieldWriter writer(bytes.data(), bytes.size());
   writer.Write(facts);
