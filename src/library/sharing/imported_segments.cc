@@ -7,14 +7,6 @@
 
 namespace commpool::internal {
 
-namespace {
-
-bool Holds(const SegmentName& name, uint64_t address) {
-  return address >= name.address && address - name.address < name.bytes;
-}
-
-}  // namespace
-
 Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
   AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(driver_, name.bytes, 0, name.address));
   if (addresses_ == ImportAddresses::kAny || range.address() == name.address) return range;
@@ -45,7 +37,7 @@ Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
 
 std::optional<CUdeviceptr> ImportedSegments::Find(uint64_t segment, uint64_t address, uint64_t bytes) const {
   const auto found = mapped_.find(segment);
-  if (found == mapped_.end() || !found->second.mapping.valid() || !Holds(found->second.name, address)) {
+  if (found == mapped_.end() || !found->second.mapping.valid() || !found->second.name.Holds(address)) {
     return std::nullopt;
   }
   const uint64_t offset = address - found->second.name.address;
@@ -55,7 +47,7 @@ std::optional<CUdeviceptr> ImportedSegments::Find(uint64_t segment, uint64_t add
 
 std::optional<uint64_t> ImportedSegments::NumberOf(uint64_t address) const {
   for (auto entry = mapped_.rbegin(); entry != mapped_.rend(); ++entry) {
-    if (Holds(entry->second.name, address)) return entry->first;
+    if (entry->second.name.Holds(address)) return entry->first;
   }
   return std::nullopt;
 }

@@ -22,6 +22,8 @@ struct SegmentName {
   uint64_t address = 0;
   uint64_t bytes = 0;
   uint64_t number = 0;  // never comes back, unlike its address
+
+  bool Holds(uint64_t place) const { return place >= address && place - address < bytes; }
 };
 
 class ImportedSegments {

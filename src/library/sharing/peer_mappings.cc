@@ -98,7 +98,7 @@ std::optional<PeerPlaces> PeerMappings::Find(CUdeviceptr own) const {
   MutexLock lock(mutex_);
   for (const auto& [number, row] : rows_) {
     const SegmentName& name = row.own;
-    if (!row.mapped || own < name.address || own - name.address >= name.bytes) continue;
+    if (!row.mapped || !name.Holds(own)) continue;
     return PeerPlaces{row.range.address() + (own - name.address), name.bytes,
                       static_cast<int>(row.range.bytes() / name.bytes)};
   }
