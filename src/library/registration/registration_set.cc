@@ -205,16 +205,15 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
-  std::vector<uint32_t> indexes;
-  Communicator known;
+  Member known;
   {
     MutexLock lock(mutex_);
     const auto member = MemberOf(members_, communicator);
     if (member == members_.end()) return Status();
-    known = member->communicator;
-    for (const auto& [index, range] : member->ranges) indexes.push_back(index);
+    known = *member;
   }
-  Status first = FirstFailureOf(indexes, [&](uint32_t index) { return DeregisterOne(known, index); });
+  Status first =
+      FirstFailureOf(known.ranges, [&](const auto& range) { return DeregisterOne(known.communicator, range.first); });
   Forget(communicator);
   return first;
 }
