@@ -100,7 +100,17 @@ void Domain::RegisterRegion(void* heap, uint64_t address, uint64_t bytes) const 
   batch.regionDescElementSize = sizeof(range);
   batch.regionDescElements = &range;
   nvtxMemRegionsRegister(Handle(handle_), &batch);
-  NameMemory(address);
+  // A tool's report says whose memory it is.
+  nvtxMemRegionNameDesc_t name = {};
+  name.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
+  name.nameType = NVTX_MESSAGE_TYPE_ASCII;
+  name.region.pointer = Pointer(address);
+  name.name.ascii = name_->c_str();
+  auto names = Begun<nvtxMemRegionsNameBatch_t>();
+  names.regionCount = 1;
+  names.regionElementSize = sizeof(name);
+  names.regionElements = &name;
+  nvtxMemRegionsName(Handle(handle_), &names);
 }
 
 void Domain::UnregisterRegion(uint64_t address) const {
@@ -112,20 +122,6 @@ void Domain::UnregisterRegion(uint64_t address) const {
   batch.refElementSize = sizeof(region);
   batch.refElements = &region;
   nvtxMemRegionsUnregister(Handle(handle_), &batch);
-}
-
-// A tool's report says whose memory it is.
-void Domain::NameMemory(uint64_t address) const {
-  nvtxMemRegionNameDesc_t name = {};
-  name.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
-  name.nameType = NVTX_MESSAGE_TYPE_ASCII;
-  name.region.pointer = Pointer(address);
-  name.name.ascii = name_->c_str();
-  auto batch = Begun<nvtxMemRegionsNameBatch_t>();
-  batch.regionCount = 1;
-  batch.regionElementSize = sizeof(name);
-  batch.regionElements = &name;
-  nvtxMemRegionsName(Handle(handle_), &batch);
 }
 
 }  // namespace commpool::internal::nvtx

@@ -13,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <utility>
 
 #include "src/library/base/mutex.h"
 
@@ -73,8 +72,6 @@ class Domain {
   void UnregisterRegion(uint64_t address) const;
 
  private:
-  void NameMemory(uint64_t address) const;
-
   DomainNames& names_;
   const DomainNames::Name name_;
   void* const handle_;
