@@ -10,11 +10,7 @@
 
 namespace commpool::internal {
 
-namespace {
-
 constexpr const char* kNames[] = {"error", "warning", "info", "debug"};  // in the order of LogLevel
-
-}  // namespace
 
 Result<LogLevel> ParseLogLevel(const std::string& text) {
   if (text.empty()) return LogLevel::kWarning;

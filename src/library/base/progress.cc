@@ -10,12 +10,8 @@
 
 namespace commpool::internal {
 
-namespace {
-
 constexpr std::chrono::seconds kPatience(1);
 constexpr std::chrono::milliseconds kBetweenLines(200);
-
-}  // namespace
 
 Progress::Surroundings Progress::OfTheProcess() {
   return {.now = [] { return std::chrono::steady_clock::now(); },

@@ -39,7 +39,6 @@ constexpr uint64_t kFrameHeaderBytes = 32;
 // One connection of a link. HomeLink owns one for each peer.
 class FrameStream {
  public:
-  FrameStream() = default;
   explicit FrameStream(Connection connection) : connection_(std::move(connection)) {}
 
   int descriptor() const { return connection_.descriptor(); }

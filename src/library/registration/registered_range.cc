@@ -2,8 +2,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <string>
-#include <utility>
 
 #include "src/library/base/failure.h"
 #include "src/library/driver/diagnosis.h"
