@@ -33,6 +33,21 @@ void TakeDescriptor(const msghdr& header, Received& received) {
   }
 }
 
+struct Header {
+  static constexpr uint32_t kMagic = 0x74726873;
+
+  uint32_t magic = kMagic;
+  uint16_t version = kShareVersion;
+  uint16_t kind = 0;
+  uint32_t bytes = 0;  // of the whole message
+  uint32_t zero = 0;
+  uint64_t question = 0;
+  std::array<uint64_t, 4> numbers = {};
+};
+static_assert(sizeof(Header) + kMostShareText == kMostShareBytes);
+
+Status Malformed(const std::string& why) { return InvalidArgument("a malformed message: ", why); }
+
 }  // namespace
 
 Status CheckAnswer(const Received& answer) {
@@ -88,25 +103,6 @@ Status MessageChannel::SendQueued() {
   }
   return Status();
 }
-
-namespace {
-
-struct Header {
-  static constexpr uint32_t kMagic = 0x74726873;
-
-  uint32_t magic = kMagic;
-  uint16_t version = kShareVersion;
-  uint16_t kind = 0;
-  uint32_t bytes = 0;  // of the whole message
-  uint32_t zero = 0;
-  uint64_t question = 0;
-  std::array<uint64_t, 4> numbers = {};
-};
-static_assert(sizeof(Header) + kMostShareText == kMostShareBytes);
-
-Status Malformed(const std::string& why) { return InvalidArgument("a malformed message: ", why); }
-
-}  // namespace
 
 std::string EncodeShare(const ShareMessage& message) {
   const size_t text_bytes = std::min(message.text.size(), kMostShareText);

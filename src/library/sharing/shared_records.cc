@@ -11,6 +11,15 @@ namespace commpool::internal {
 
 namespace {
 
+// Whether an event's work is done. Never waits, and belongs to no capture.
+Result<bool> IsDone(const Driver& driver, const Event& event) {
+  const RelaxedCapture relaxed(driver);
+  const CUresult answer = driver.cuda.cuEventQuery(event.get());
+  if (answer == CUDA_ERROR_NOT_READY) return false;
+  COMMPOOL_TRY(CheckCuda(driver, answer, {.call = "cuEventQuery", .purpose = "the order of a shared block"}));
+  return true;
+}
+
 // Whether an event is done that was recorded with this number or a later one.
 template <typename Numbers>
 Result<bool> HasPassed(const Driver& driver, const std::array<Event, 2>& events, const Numbers& numbers,
@@ -30,14 +39,6 @@ void Pauses::Pause() {
   constexpr std::chrono::microseconds kLongest(500);
   std::this_thread::sleep_for(next_);
   next_ = std::min(2 * next_, kLongest);
-}
-
-Result<bool> IsDone(const Driver& driver, const Event& event) {
-  const RelaxedCapture relaxed(driver);
-  const CUresult answer = driver.cuda.cuEventQuery(event.get());
-  if (answer == CUDA_ERROR_NOT_READY) return false;
-  COMMPOOL_TRY(CheckCuda(driver, answer, {.call = "cuEventQuery", .purpose = "the order of a shared block"}));
-  return true;
 }
 
 Result<SharedRecords> SharedRecords::Make(const Driver& driver) {

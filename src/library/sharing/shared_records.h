@@ -29,9 +29,6 @@ class Pauses {
   std::chrono::microseconds next_{20};
 };
 
-// Whether an event's work is done. Never waits, and belongs to no capture.
-Result<bool> IsDone(const Driver& driver, const Event& event);
-
 // The side that records. The device's context is current in every call; one thread at a time.
 class SharedRecords {
  public:
