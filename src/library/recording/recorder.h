@@ -56,29 +56,27 @@ class Pages {
   };
 
   // The page that entries go to; null before the first.
-  Page* current() { return open_ ? &waiting_.back() : nullptr; }
+  Page* current() { return waiting_.empty() ? nullptr : &waiting_.back(); }
   bool full() const { return waiting_.size() >= kMost; }
   bool half_full() const { return waiting_.size() >= kMost / 2; }
   uint64_t numbers() const { return numbers_; }
   // Ends the current page and begins another.
-  Page& Begin(uint64_t chapter, uint64_t time) {
-    waiting_.emplace_back().header = {.number = numbers_ + 1, .chapter = chapter, .time = time};
-    ++numbers_;
-    open_ = true;
-    waiting_.back().last = time;
-    return waiting_.back();
+  void Begin(uint64_t chapter, uint64_t time) {
+    Page& page = waiting_.emplace_back();
+    page.header = {.number = ++numbers_, .chapter = chapter, .time = time};
+    page.last = time;
   }
 
   // The page to write next, and whether no entry comes to it any more; null where nothing waits. It stays where it is
   // while entries come and pages begin.
   Page* Oldest() { return waiting_.empty() ? nullptr : &waiting_.front(); }
   bool OldestIsEnded() const { return waiting_.size() > 1; }
+  // REQUIRES: OldestIsEnded(), so that the current page stays.
   void DropOldest() { waiting_.pop_front(); }
 
  private:
   std::deque<Page> waiting_;
   uint64_t numbers_ = 0;  // of pages begun so far
-  bool open_ = false;
 };
 
 // The numbers that texts have in a recording, and which of them the current chapter has told. Recorder owns one, under
@@ -188,10 +186,7 @@ class Recorder {
   static constexpr int kRest = 20;
   static Clock::time_point NextSample(Clock::time_point began, Clock::time_point ended);
 
-  Recorder() = default;
   ~Recorder() { Stop(); }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
 
   // Makes the file and starts the thread, which calls `sample` at the end of each slice, without the lock. Fails where
   // the file cannot be made, or the recorder is on. REQUIRES: no other thread starts or stops it.
