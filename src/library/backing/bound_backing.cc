@@ -56,9 +56,7 @@ class BoundBacking : public Backing {
       : Backing(row, basis, granularity), why_(std::move(why)), node_(basis.placement.numa_node) {}
 
   MemoryFacts Facts() const override {
-    return {
-        "host NUMA node " + std::to_string(placement().numa_node) + ", bound and registered, no handle" + node_.Text(),
-        why_};
+    return {NameOf(placement()) + ", bound and registered, no handle" + node_.Text(), why_};
   }
 
  private:
