@@ -48,8 +48,6 @@ enum class LockRank : int {
   kRecorder = 80,    // the recorder's pages: entries come under any other lock
 };
 
-class Mutex;
-
 #ifdef NDEBUG
 inline constexpr bool kChecksLocks = false;
 #else
@@ -60,8 +58,6 @@ inline constexpr bool kChecksLocks = true;
 class COMMPOOL_CAPABILITY("mutex") Mutex {
  public:
   explicit Mutex(LockRank rank) : rank_(rank) {}
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
 
   void Lock() COMMPOOL_ACQUIRE() {
     if constexpr (kChecksLocks) CheckOrder();

@@ -61,10 +61,6 @@ struct Intent;
 std::string SubjectOfPool(const Intent& intent);
 std::string SubjectOfBytes(const Intent& intent);
 
-// A field that has to be the same on every rank.
-template <typename Value>
-struct SameOnAll;
-
 // What one rank wants, for one pool of a call. A field that Fields() marks SameOnAll has to be equal on all ranks.
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
@@ -88,7 +84,8 @@ struct Intent {
   static constexpr auto Fields();
 };
 
-// The message for a difference is "ranks disagree on SUBJECT: rank 0: TOLD, rank 2: TOLD", followed by the advice.
+// A field that has to be the same on every rank. The message for a difference is "ranks disagree on SUBJECT: rank 0:
+// TOLD, rank 2: TOLD", followed by the advice.
 template <typename Value>
 struct SameOnAll {
   Value Intent::*value;
