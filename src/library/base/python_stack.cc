@@ -17,17 +17,15 @@ constexpr int kMostFrames = 12;
 // The walk of Python's fault handler: it takes neither the interpreter's lock nor memory, so it may run inside of any
 // call, whoever has the lock. The frames are the calling thread's own, and stand still.
 struct Python {
-  int (*is_initialised)() = nullptr;
-  void* (*thread_state)() = nullptr;
-  void (*dump)(int file, void* thread_state) = nullptr;
+  explicit Python(void* (*find)(const char* name))
+      : is_initialised(reinterpret_cast<decltype(is_initialised)>(find("Py_IsInitialized"))),
+        thread_state(reinterpret_cast<decltype(thread_state)>(find("PyGILState_GetThisThreadState"))),
+        dump(reinterpret_cast<decltype(dump)>(find("_Py_DumpTraceback"))) {}
 
-  static Python Find(void* (*find)(const char* name)) {
-    Python python;
-    python.is_initialised = reinterpret_cast<decltype(is_initialised)>(find("Py_IsInitialized"));
-    python.thread_state = reinterpret_cast<decltype(thread_state)>(find("PyGILState_GetThisThreadState"));
-    python.dump = reinterpret_cast<decltype(dump)>(find("_Py_DumpTraceback"));
-    return python;
-  }
+  int (*is_initialised)();
+  void* (*thread_state)();
+  void (*dump)(int file, void* thread_state);
+
   bool whole() const { return is_initialised != nullptr && thread_state != nullptr && dump != nullptr; }
 };
 
@@ -57,7 +55,7 @@ std::string ReadFrames(const std::string& dump) {
 }
 
 std::string PythonStack(void* (*find)(const char* name)) {
-  static const Python python = Python::Find(find);
+  static const Python python(find);
   if (!python.whole() || python.is_initialised() == 0) return "";
   void* const state = python.thread_state();
   if (state == nullptr) return "";
