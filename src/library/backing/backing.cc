@@ -8,19 +8,6 @@
 
 namespace commpool::internal {
 
-namespace {
-
-// kInvalidArgument for zero and for sizes that overflow.
-Result<uint64_t> RoundToGranularity(uint64_t bytes, uint64_t granularity) {
-  if (bytes == 0) return InvalidArgument("a segment of 0 bytes cannot be made");
-  const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, granularity);
-  if (rounded) return *rounded;
-  return InvalidArgument("a segment of ", bytes, " bytes cannot be made: rounded up to ", FormatBytes(granularity),
-                         " it overflows 64 bits");
-}
-
-}  // namespace
-
 Status CanReach(const Driver& driver, const Placement& placement, int peer) {
   if (placement.kind == Placement::Kind::kHostNuma) {
     COMMPOOL_TRY(CheckReachable(driver, peer, peer));
@@ -141,9 +128,14 @@ void Segment::DropHandles() {
 }
 
 Result<std::unique_ptr<Segment>> Backing::Make(const SegmentRequest& request) {
-  const uint64_t bytes = COMMPOOL_TRY(RoundToGranularity(request.bytes, granularity_));
+  if (request.bytes == 0) return InvalidArgument("a segment of 0 bytes cannot be made");
+  const std::optional<uint64_t> bytes = CheckedRoundUp(request.bytes, granularity_);
+  if (!bytes) {
+    return InvalidArgument("a segment of ", request.bytes, " bytes cannot be made: rounded up to ",
+                           FormatBytes(granularity_), " it overflows 64 bits");
+  }
   ContextGuard guard(driver(), context()->get());
-  std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeSegment(bytes, request));
+  std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeSegment(*bytes, request));
   // What its memory is shows first now (MemoryKind).
   for (const int peer : request.peers) COMMPOOL_TRY(CanGrant(peer));
   if (!request.peers.empty()) COMMPOOL_TRY(segment->Grant(request.peers));

@@ -6,14 +6,6 @@
 
 namespace commpool::internal {
 
-AddressRange KeptAddresses::Find(uint64_t bytes) {
-  MutexLock lock(mutex_);
-  for (size_t place = ranges_.size(); place-- > 0;) {
-    if (ranges_[place].bytes() == bytes) return TakeAt(place);
-  }
-  return AddressRange();
-}
-
 AddressRange KeptAddresses::TakeAt(size_t place) {
   AddressRange taken = std::move(ranges_[place]);
   ranges_.erase(ranges_.begin() + place);
@@ -22,8 +14,12 @@ AddressRange KeptAddresses::TakeAt(size_t place) {
 }
 
 Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
-  AddressRange kept = Find(bytes);
-  if (kept.valid()) return kept;
+  {
+    MutexLock lock(mutex_);
+    for (size_t place = ranges_.size(); place-- > 0;) {
+      if (ranges_[place].bytes() == bytes) return TakeAt(place);
+    }
+  }
   Result<AddressRange> reserved = AddressRange::Reserve(driver_, bytes, alignment_);
   if (reserved.ok() || !FreeAll()) return reserved;
   return AddressRange::Reserve(driver_, bytes, alignment_);

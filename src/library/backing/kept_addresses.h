@@ -36,7 +36,6 @@ class KeptAddresses {
   void Abandon();
 
  private:
-  AddressRange Find(uint64_t bytes);
   AddressRange TakeAt(size_t place) COMMPOOL_REQUIRES(mutex_);
   // Returns whether there were any.
   bool FreeAll();
