@@ -53,19 +53,18 @@ std::string ProgramName() {
   return file.substr(file.rfind('/') + 1);
 }
 
-// All but the limit. The rank is what the launcher says: mpirun, torchrun, srun.
-ProcessFacts FactsOfThisProcess() {
+// The rank is what the launcher says: mpirun, torchrun, srun.
+ProcessFacts FactsOfThisProcess(uint64_t limit_bytes) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  ProcessFacts facts;
-  facts.rank = NumberOf(Environment::Get().rank);
-  facts.ranks = NumberOf(Environment::Get().ranks);
-  facts.process = static_cast<uint64_t>(getpid());
-  facts.steady_clock = Now();
-  facts.wall_clock = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count());
-  facts.host = HostName();
-  facts.program = ProgramName();
-  facts.boot = BootOfHost();
-  return facts;
+  return {.rank = NumberOf(Environment::Get().rank),
+          .ranks = NumberOf(Environment::Get().ranks),
+          .process = static_cast<uint64_t>(getpid()),
+          .wall_clock = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count()),
+          .steady_clock = Now(),
+          .limit_bytes = limit_bytes,
+          .host = HostName(),
+          .program = ProgramName(),
+          .boot = BootOfHost()};
 }
 
 }  // namespace
@@ -97,9 +96,7 @@ void LiveState::Apply(const SegmentGone& gone, uint64_t) {
 
 Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
   if (on()) return FailedPrecondition("a recording is under way, in ", file_->path());
-  ProcessFacts facts = FactsOfThisProcess();
-  facts.limit_bytes = options.limit_bytes;
-  RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));
+  RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, FactsOfThisProcess(options.limit_bytes)));
   Begin(std::move(file), options);
   {
     MutexLock one(sample_mutex_);
