@@ -262,10 +262,6 @@ uint64_t DomainTable::Add(const std::vector<Members>& communicators) {
   return first;
 }
 
-void DomainTable::AddHome() { members_[kHome] = MembersOf(kHome); }
-
-void DomainTable::RemoveFrom(uint64_t first) { members_.erase(members_.lower_bound(first), members_.end()); }
-
 Result<Members> GatherMembers(const Driver& driver, const Communicator& communicator, int home_rank,
                               uint64_t deadline_ms, UnansweredGathers& unanswered) {
   const auto mine = static_cast<int32_t>(home_rank);

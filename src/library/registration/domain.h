@@ -51,10 +51,10 @@ class DomainTable {
   // Numbers new communicators in the order of their lowest home ranks: the number is that rank on top of the one that
   // it returns.
   uint64_t Add(const std::vector<Members>& communicators);
-  void AddHome();
+  void AddHome() { members_[kHome] = MembersOf(kHome); }
   void Remove(uint64_t number) { members_.erase(number); }
   // Removes the numbers from `first` on: their register_with failed on some rank.
-  void RemoveFrom(uint64_t first);
+  void RemoveFrom(uint64_t first) { members_.erase(members_.lower_bound(first), members_.end()); }
   uint64_t next() const { return next_; }
 
  private:
