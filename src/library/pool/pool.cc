@@ -89,19 +89,10 @@ void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
 
 // Whether the block's use ends in the graph, only this moment shows: the capture may end before its announcement does.
 Status Pool::FreeBesideCaptures(CUdeviceptr address) {
-  engine::Part part = engine::kCommonPart;
-  {
-    MutexLock lock(blocks_.mutex());
-    part = blocks_.engine().PartOf(address);
-  }
+  const engine::Part part = blocks_.Ask(&engine::Engine::PartOf, address);
   Status status = blocks_.Free(address);
   if (part == engine::kCommonPart || !captures_.IsRunning(part)) return status;
-  engine::Moment now = 0;
-  {
-    MutexLock lock(blocks_.mutex());
-    now = blocks_.engine().Now();
-  }
-  captures_.NoteFree(part, now);
+  captures_.NoteFree(part, blocks_.Ask(&engine::Engine::Now));
   return status;
 }
 

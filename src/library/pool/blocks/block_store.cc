@@ -65,7 +65,7 @@ Result<bool> BlockStore::HasFinished(StreamKey stream) const {
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
   if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
   // The driver's answer covers what was freed by now. Other threads may free more before the answer comes.
-  const engine::Moment now = Now();
+  const engine::Moment now = Ask(&engine::Engine::Now);
   const bool idle = COMMPOOL_TRY(HasFinished(stream));
   MutexLock lock(mutex_);
   if (idle) engine_->StreamIdle(stream, now);
@@ -125,24 +125,10 @@ void BlockStore::ReleaseParts(const std::vector<engine::Part>& parts) {
   for (const engine::Part part : parts) engine_->ReleasePart(part);
 }
 
-bool BlockStore::HasTicket(CUdeviceptr address) const {
-  MutexLock lock(mutex_);
-  return engine_->HasMark(address, engine::Mark::kTicket);
-}
-
-// Only observers ask, so the usual free takes the lock once.
-bool BlockStore::EndsWithItsFree(CUdeviceptr address) const {
-  MutexLock lock(mutex_);
-  return engine_->PartOf(address) == engine::kCommonPart;
-}
-
 // Importers may let go of blocks that the program has not freed: then nothing closes the block. Observers hear of the
 // free before the memory may serve again.
 void BlockStore::LetGo(CUdeviceptr address) {
-  {
-    MutexLock lock(mutex_);
-    if (!engine_->IsClosedBy(address, engine::Reason::kImporters)) return;
-  }
+  if (!Ask(&engine::Engine::IsClosedBy, address, engine::Reason::kImporters)) return;
   basis_.runtime.observer.BlockFreed(address);
   MutexLock lock(mutex_);
   engine_->EndReason(address, engine::Reason::kImporters);
@@ -177,7 +163,7 @@ Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent(stream);
   if (COMMPOOL_TRY(basis_.Captures(stream))) return Status();
-  const engine::Moment moment = Now();
+  const engine::Moment moment = Ask(&engine::Engine::Now);
   const FenceId fence = COMMPOOL_TRY(basis_.fences().Record(stream));
   MutexLock lock(mutex_);
   engine_->FenceStream(stream, fence, moment);
@@ -375,11 +361,6 @@ void BlockStore::ForgetStream(StreamKey stream) {
   basis_.recording_streams.AwaitEnd(stream);
   MutexLock lock(mutex_);
   engine_->ForgetStream(stream);  // once more: other calls may have recorded a fence on it meanwhile
-}
-
-engine::Counters BlockStore::counters() const {
-  MutexLock lock(mutex_);
-  return engine_->counters();
 }
 
 // ThreadCaches pauses all caches of the pool meanwhile, and the pool's lock is taken inside of that: so all counters

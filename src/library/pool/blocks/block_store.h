@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <vector>
 
 #include "commpool/status.h"
@@ -45,6 +46,12 @@ class BlockStore {
   template <typename Kind = engine::Engine>
   Kind& engine() const COMMPOOL_REQUIRES(mutex_) {
     return static_cast<Kind&>(*engine_);
+  }
+  // Asks the engine one thing, with the lock held for that alone: the answer may be out of date at once.
+  template <typename Kind, typename Answer, typename... Parameters>
+  Answer Ask(Answer (Kind::*question)(Parameters...) const, std::type_identity_t<Parameters>... about) const {
+    MutexLock lock(mutex_);
+    return (engine<Kind>().*question)(about...);
   }
 
   // Call it before each take or free in the engine: the engine's peaks then leave out what this thread's caches hold.
@@ -126,7 +133,8 @@ class BlockStore {
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
 
-  engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
+  // As the engine sees it: cached blocks count as allocated.
+  engine::Counters counters() const { return Ask(&engine::Engine::counters); }
   // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };
   engine::Counters Statistics(Peaks peaks = Peaks::kKeep) const;
@@ -137,13 +145,12 @@ class BlockStore {
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
   // Whether importers may hold the live block.
-  bool HasTicket(CUdeviceptr address) const;
-  engine::Moment Now() const {
-    MutexLock lock(mutex_);
-    return engine_->Now();
+  bool HasTicket(CUdeviceptr address) const { return Ask(&engine::Engine::HasMark, address, engine::Mark::kTicket); }
+  // Whether its use ends with its free. A replay of the graph that captured with it would use it again. Only observers
+  // ask, so the usual free takes the lock once.
+  bool EndsWithItsFree(CUdeviceptr address) const {
+    return Ask(&engine::Engine::PartOf, address) == engine::kCommonPart;
   }
-  // Whether its use ends with its free. A replay of the graph that captured with it would use it again.
-  bool EndsWithItsFree(CUdeviceptr address) const;
   // Closes the block in the engine. Where it needs fences, `recording` begins.
   Result<engine::Freed> Close(CUdeviceptr address, uint64_t requested, engine::Reasons also,
                               std::optional<RecordingStreams::Scope>& recording);

@@ -27,11 +27,6 @@ bool KeptBlocks::MayBeRead(engine::Address block) const {
   return engine.IsClosedBy(block, engine::Reason::kImporters) || engine.IsClosedBy(block, engine::Reason::kRanks);
 }
 
-bool KeptBlocks::IsCopied(engine::Address block) const {
-  MutexLock lock(blocks_.mutex());
-  return blocks_.engine().HasMark(block, engine::Mark::kCopied);
-}
-
 // A search by halves, for a pool may keep many thousand blocks.
 KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
   return std::partition_point(copies_.begin(), copies_.end(),

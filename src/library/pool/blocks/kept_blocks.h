@@ -83,7 +83,9 @@ class KeptBlocks {
   // Whether the block is live, or importers or other ranks may still read it.
   bool MayBeRead(engine::Address block) const;
   // Whether the copy of the block is true: nobody has freed it since.
-  bool IsCopied(engine::Address block) const;
+  bool IsCopied(engine::Address block) const {
+    return blocks_.Ask(&engine::Engine::HasMark, block, engine::Mark::kCopied);
+  }
   // Makes memory for the copies that have none. Where it fails the caller drops all copies.
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
   // Afterwards every copy is made, and every file sealed.

@@ -24,7 +24,9 @@ class FixedGrower final : public Grower {
     // The promise that reserve() made ends here: segments that it made may go now.
     SetReserved(false);
     blocks_.PollFences();  // a block with a pending fence is not free
-    if (wait == Wait::kYes && AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
+    // Some freed blocks open only after a wait for the device, because their streams may have died.
+    const bool awaits = wait == Wait::kYes && blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, MayHaveDied);
+    if (awaits) COMMPOOL_TRY(blocks_.WaitForDevice());
     const std::vector<engine::SegmentIndex> chosen = segments_.maker.ChooseFree(keep_bytes, Pinned::kStay);
     if (chosen.empty()) return uint64_t{0};
 
@@ -35,11 +37,6 @@ class FixedGrower final : public Grower {
   }
 
  private:
-  // Whether some freed blocks open only after a wait for the device, because their streams may have died.
-  bool AwaitsDevice() const {
-    MutexLock lock(blocks_.mutex());
-    return blocks_.engine().AnyClosedLacksFenceOf(MayHaveDied);
-  }
   // Either releases an unused segment, or makes one.
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(kGrowthLock) {
     if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.maker.Release({step.segment}).status();

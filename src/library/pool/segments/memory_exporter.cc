@@ -127,10 +127,7 @@ Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::
 
 // Blocks with tickets are not meant: their importers are told to let go (ShareServer::TellAsleep).
 Status MemoryExporter::CheckNoneShared() const {
-  {
-    MutexLock lock(blocks_.mutex());
-    if (!blocks_.engine().AnyHasMark(engine::Mark::kShared)) return Status();
-  }
+  if (!blocks_.Ask(&engine::Engine::AnyHasMark, engine::Mark::kShared)) return Status();
   return FailedPrecondition("other processes may use blocks that were shared: free those blocks first");
 }
 

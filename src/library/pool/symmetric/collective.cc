@@ -149,8 +149,7 @@ void Collective::AwaitStranded() {
   // This thread's own default stream is within reach: an event does instead of a wait of the host.
   const auto is_own = [](StreamKey stream) { return IsPerThread(stream) && IsReachable(stream); };
   const auto lacks = [this](bool (*is_such)(StreamKey)) {
-    MutexLock lock(blocks_.mutex());
-    return engine().AnyClosedLacksFenceOf(is_such);
+    return blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, is_such);
   };
   const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
   if (lacks(is_own)) static_cast<void>(blocks_.FenceFreed(mine));

@@ -107,11 +107,8 @@ Status GrowTogether(GrowingPools pools) {
   // Round one: memory. Where a rank has none, `made` goes back with this frame, and no rank has called NCCL.
   UntilOneFails(pools, Make);
   COMMPOOL_TRY(AgreeOn(pools, named("making")));
-  for (GrowingPool& pool : pools) {
-    MutexLock lock(pool.blocks.mutex());
-    // The number that Adopt will get: registrations name the segment before the engine knows it.
-    pool.index = pool.blocks.engine<engine::SymmetricEngine>().SegmentsEver();
-  }
+  // The numbers that Adopt will get: registrations name the segments before the engines know them.
+  for (GrowingPool& pool : pools) pool.index = pool.blocks.Ask(&engine::SymmetricEngine::SegmentsEver);
   // Round two: windows.
   UntilOneFails(pools, Register);
   UntilOneFails(pools, RegisterWithRegistrars);
@@ -146,10 +143,7 @@ std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools
 // Decides by what all ranks know alike: the sequence, the options, and what they have just agreed on. What only this
 // rank knows would let the ranks go different ways.
 Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {
-  {
-    MutexLock lock(blocks_.mutex());
-    if (engine().CanServe(bytes)) return uint64_t{0};
-  }
+  if (blocks_.Ask(&engine::SymmetricEngine::CanServe, bytes)) return uint64_t{0};
   // Only growth needs registrations that all ranks have alike.
   if (!agreed.reports.ok()) return basis_.Named(agreed.reports);
   // The option segment_bytes is the least size of a segment.
