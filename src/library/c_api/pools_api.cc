@@ -118,14 +118,12 @@ Result<std::string> ReadName(const char* name) {
 
 RegistrarRequest ReadRegistrar(const commpool_registrar* given) {
   if (given == nullptr) return std::optional<Registrar>();
-  const Status size = CheckStructBytes("registrar", given->struct_bytes, sizeof(*given));
-  if (!size.ok()) return size;
-  Result<std::string> name = ReadName(given->name);
-  if (!name.ok()) return name.status();
+  COMMPOOL_TRY(CheckStructBytes("registrar", given->struct_bytes, sizeof(*given)));
+  std::string name = COMMPOOL_TRY(ReadName(given->name));
   if (given->add == nullptr || given->remove == nullptr) {
-    return InvalidArgument("registrar ", *name, " needs both functions, add and remove");
+    return InvalidArgument("registrar ", name, " needs both functions, add and remove");
   }
-  Registrar registrar{.name = std::move(*name), .functions = *given};
+  Registrar registrar{.name = std::move(name), .functions = *given};
   registrar.functions.name = nullptr;
   return std::optional<Registrar>(std::move(registrar));
 }

@@ -69,9 +69,6 @@ Status RunTogether(Runtime& runtime, const std::vector<Queue>& queues, FunctionR
   return started;
 }
 
-// Calls the pools one after the other. It never stops early, for the other ranks have begun. Returns the first failure.
-Status EachInTurn(const Queue& queue, FunctionRef<Status(size_t place)> part) { return FirstFailureOf(queue, part); }
-
 // What a pool's part of the call uses that only one thread at a time may use: communicators; for a fixed pool its
 // device.
 struct Used {
@@ -203,7 +200,8 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     const auto device_of = [&](size_t place) { return pools[place]->device(); };
     const SymmetricModes modes = together ? modes_of(queue) : SymmetricModes();
     if (modes.size() > 1) return RunOn(runtime, device_of(queue.front()), [&] { return together(modes, queue); });
-    return EachInTurn(queue, [&](size_t place) {
+    // It never stops early, for the other ranks have begun.
+    return FirstFailureOf(queue, [&](size_t place) {
       return RunOn(runtime, device_of(place), [&] { return for_one(*pools[place], place); });
     });
   };
@@ -235,13 +233,12 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     }
     PoolConfiguration& configuration = *request.configuration;
     return RunOn(runtime, configuration.backing.placement.device, [&]() -> Status {
-      Result<PoolHandle> made = runtime.CreatePool(std::move(configuration));
-      if (made.ok()) handles[place] = *made;
-      return made.status();
+      handles[place] = COMMPOOL_TRY(runtime.CreatePool(std::move(configuration)));
+      return Status();
     });
   };
   // One pool needs no thread.
-  const auto create_queue = [&](const Queue& queue) { return EachInTurn(queue, create); };
+  const auto create_queue = [&](const Queue& queue) { return FirstFailureOf(queue, create); };
   const Status status = requests.size() == 1 ? create(0) : RunTogether(runtime, QueuesOf(homes), create_queue);
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
@@ -275,10 +272,9 @@ Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
     for (size_t place = 0; bytes.ok() && place < queue.size(); ++place) reclaimed[queue[place]] = (*bytes)[place];
     return bytes.status();
   };
-  return OnPools(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
-    const Result<uint64_t> bytes = pool.mode().Reclaim();
-    if (bytes.ok()) reclaimed[place] = *bytes;
-    return bytes.status();
+  return OnPools(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) -> Status {
+    reclaimed[place] = COMMPOOL_TRY(pool.mode().Reclaim());
+    return Status();
   });
 }
 

@@ -307,6 +307,12 @@ struct PoolBasis {
 
   // Adds the pool's title to a failure.
   Status Named(const Status& status) const { return status.under(title); }
+  // Of a result, and behind it the call, where one is told.
+  template <typename Value>
+  Result<Value> Named(Result<Value> result, const char* call = nullptr) const {
+    if (result.ok()) return result;
+    return Named(call == nullptr ? result.status() : result.status().under(call));
+  }
   // Makes the device's context current, or that of a stream's place. Until the guard ends, on this thread.
   ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }
   ContextGuard MakeCurrent(StreamKey stream) const {

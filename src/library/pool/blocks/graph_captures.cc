@@ -102,9 +102,8 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   if (!basis_.device->captures().any() || !IsReachable(stream) || IsLegacy(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent(stream);
   cuuint64_t number = 0;
-  const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream), &number);
-  if (!graph.ok()) return basis_.Named(graph.status());
-  if (*graph == nullptr) return engine::kCommonPart;
+  const CUgraph graph = COMMPOOL_TRY(basis_.Named(GraphInCapture(basis_.driver, StreamOfKey(stream), &number)));
+  if (graph == nullptr) return engine::kCommonPart;
   MutexLock lock(mutex_);
   for (const auto& [handle, capture] : captures_) {
     if (!capture.ended && capture.number == number) return engine::Part{handle};

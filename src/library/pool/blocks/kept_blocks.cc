@@ -198,8 +198,7 @@ Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range)
 Result<const std::byte*> KeptBlocks::Find(CUdeviceptr address, uint64_t bytes) {
   MutexLock collective(basis_.collective);
   MutexLock growth(basis_.growth());
-  Result<const std::byte*> kept = FindKept({address, bytes});
-  return kept.ok() ? kept : basis_.Named(kept.status().under("kept"));
+  return basis_.Named(FindKept({address, bytes}), "kept");
 }
 
 // Where the context is lost pinned memory stays with the process.

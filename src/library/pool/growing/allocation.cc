@@ -117,10 +117,10 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
       MutexLock lock(blocks_.mutex());
       COMMPOOL_TRY(basis_.CheckOpen());
       blocks_.NoteHolding();
-      Result<engine::Outcome> outcome = engine().Allocate(request.bytes, request.stream, reuse, request.part);
-      if (!outcome.ok()) return basis_.Named(outcome.status());
-      if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
-      served = std::move(std::get<engine::Served>(*outcome));
+      engine::Outcome outcome =
+          COMMPOOL_TRY(basis_.Named(engine().Allocate(request.bytes, request.stream, reuse, request.part)));
+      if (std::holds_alternative<engine::Grow>(outcome)) return std::optional<CUdeviceptr>();
+      served = std::move(std::get<engine::Served>(outcome));
     }
     // A graph's block must not get into a cache, which would serve it outside of the graph. Where memory is so short
     // that streams share it, a small block may lie among large ones: cached it would keep them apart.

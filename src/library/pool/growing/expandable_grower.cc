@@ -81,9 +81,8 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   // No memory yet: pages come to these addresses in a later plan.
   if (step.kind == Kind::kAddAddresses) return AddAddresses(step.space, step.range.bytes);
   if (step.kind == Kind::kMakePage) {
-    Result<PhysicalMemory> memory = segments_.backing->MakePage(step.range.bytes);
-    if (!memory.ok()) return basis_.Named(memory.status());
-    growth.in_hand.push_back(std::move(*memory));
+    PhysicalMemory memory = COMMPOOL_TRY(basis_.Named(segments_.backing->MakePage(step.range.bytes)));
+    growth.in_hand.push_back(std::move(memory));
     return Status();
   }
   Territory& territory = TerritoryOf(step.range.address);

@@ -56,9 +56,8 @@ class FixedGrower final : public Grower {
       COMMPOOL_REQUIRES(kGrowthLock) {
     // The room that GrowOnce took is 0 for a fixed pool: the plan has segments and no pages.
     Room room = COMMPOOL_TRY(segments_.room.Take(bytes));
-    Result<NewSegment> made = segments_.maker.Make(bytes, std::move(room), stream);
-    if (!made.ok()) return basis_.Named(made.status());
-    segments_.maker.Adopt(std::move(*made), step.space, step.part);
+    NewSegment made = COMMPOOL_TRY(basis_.Named(segments_.maker.Make(bytes, std::move(room), stream)));
+    segments_.maker.Adopt(std::move(made), step.space, step.part);
     return Status();
   }
 
@@ -114,9 +113,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   Describe(growth.request);
   {
     MutexLock lock(blocks_.mutex());
-    Result<engine::GrowthPlan> plan = engine().PlanGrowth(growth.request);
-    if (!plan.ok()) return basis_.Named(plan.status());
-    growth.plan = std::move(*plan);
+    growth.plan = COMMPOOL_TRY(basis_.Named(engine().PlanGrowth(growth.request)));
   }
   const engine::GrowthPlan& plan = growth.plan;
   if (plan.steps.empty()) return true;  // another thread made room, or streams have finished

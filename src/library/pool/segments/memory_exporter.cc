@@ -35,9 +35,8 @@ Status CheckStays(const PoolConfiguration& configuration) {
 Result<commpool_block> MemoryExporter::Mark(CUdeviceptr address, engine::Mark mark) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
-  const Result<commpool_block> block = FindBlock(basis_, blocks_, address);
-  if (!block.ok()) return basis_.Named(block.status().under("share"));
-  if (blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block->pointer), mark)) return block;
+  const commpool_block block = COMMPOOL_TRY(basis_.Named(FindBlock(basis_, blocks_, address), "share"));
+  if (blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block.pointer), mark)) return block;
   return basis_.Named(NotFound("share: the block was freed"));
 }
 
@@ -46,9 +45,8 @@ Result<SharedSegment> MemoryExporter::Share(CUdeviceptr address) {
   MutexLock growth(basis_.growth());  // nobody sleeps, or releases the segment, meanwhile
   const commpool_block block = COMMPOOL_TRY(Mark(address, engine::Mark::kShared));
   Segment& segment = book_.Get(static_cast<engine::SegmentIndex>(block.segment));
-  Result<int> descriptor = segment.Descriptor();
-  if (!descriptor.ok()) return basis_.Named(descriptor.status().under("share"));
-  return SharedSegment{segment.address(), segment.bytes(), *descriptor};
+  const int descriptor = COMMPOOL_TRY(basis_.Named(segment.Descriptor(), "share"));
+  return SharedSegment{segment.address(), segment.bytes(), descriptor};
 }
 
 // The server keeps a weak pointer: a share keeps no pool alive.
@@ -114,11 +112,10 @@ Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::
       exported.fabric.assign(reinterpret_cast<const char*>(fabric->data), sizeof(fabric->data));
       return exported;
     }
-    const Result<int> descriptor = segment.Descriptor();
-    if (!descriptor.ok()) return basis_.Named(descriptor.status());
-    if (*descriptor < 0) return basis_.Named(NotSupported("a segment has no handle"));
+    const int descriptor = COMMPOOL_TRY(basis_.Named(segment.Descriptor()));
+    if (descriptor < 0) return basis_.Named(NotSupported("a segment has no handle"));
     // A copy, because the segment closes its own when it goes.
-    exported.descriptor = FileDescriptor(fcntl(*descriptor, F_DUPFD_CLOEXEC, 0));
+    exported.descriptor = FileDescriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
     if (exported.descriptor.valid()) return exported;
     return Failure(CodeOfError(errno), "fcntl failed: ", strerror(errno));
   }

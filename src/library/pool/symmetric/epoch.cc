@@ -183,24 +183,23 @@ Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
 Status SymmetricMode::Rehome(ncclComm_t communicator) {
   const nvtx::Range range = basis_.Shown("rehome");
   MutexLock collective(basis_.collective);
-  Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
-  if (!home.ok()) return basis_.Named(home.status().under("rehome"));
-  if (home->device != basis_.device->device()) {
-    return basis_.Named(RefuseHome(*home, InvalidArgument("rehome: the communicator is of device ", home->device,
-                                                          ", and ", basis_.title, " of another")));
+  Communicator home =
+      COMMPOOL_TRY(basis_.Named(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()), "rehome"));
+  if (home.device != basis_.device->device()) {
+    return basis_.Named(RefuseHome(home, InvalidArgument("rehome: the communicator is of device ", home.device,
+                                                         ", and ", basis_.title, " of another")));
   }
   // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
   Status readiness = GetReadyToLeave();
-  Result<std::unique_ptr<AgreementChannel>> channel =
-      Collective::OpenChannel(basis_.device->context(), basis_.runtime, *home, basis_.configuration);
-  if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
+  std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(basis_.Named(
+      Collective::OpenChannel(basis_.device->context(), basis_.runtime, home, basis_.configuration), "rehome"));
   // From here on the pool has no home until all ranks have agreed. If they do not, it can be rehomed again or closed.
   home_handle_.store(nullptr, std::memory_order_release);
   basis_.home_id.store(0, std::memory_order_release);
   basis_.channel_number.store(0, std::memory_order_release);
-  collective_.MoveTo(std::move(*channel));
+  collective_.MoveTo(std::move(channel));
   // BeginEpoch reads it for the domains, the publisher and the registrations.
-  home_ = *home;
+  home_ = home;
   if (readiness.ok()) readiness = LeaveHome();
   return BeginEpoch(readiness);
 }

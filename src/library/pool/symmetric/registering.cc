@@ -105,8 +105,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   const Findings& passed = agreed.findings;
   // Numbers from here on are this call's, to be removed where it fails.
   const uint64_t first_new = domains_.next();
-  Status status = passed.any_new ? Meet(report, &communicator) : Status();
-  if (!status.ok()) return basis_.Named(status.under("register_with"));
+  if (passed.any_new) COMMPOOL_TRY(basis_.Named(Meet(report, &communicator).under("register_with")));
   // A repeated call registers nothing new, so its failure must not end what was there.
   const bool known = handle == nullptr || segments_.registrations.Has(handle);
   const auto add = [&] {
@@ -118,8 +117,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
     // A number stays only where all ranks have registered.
     domains_.RemoveFrom(first_new);
   };
-  status = collective_.Run({"registering with a communicator", add, undo});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(collective_.Run({"registering with a communicator", add, undo}));
   // Home was passed, which has a fixed number: it may have been abandoned before, and forgotten by the table.
   if (passed.home) domains_.AddHome();
   return Status();

@@ -152,8 +152,7 @@ Status SymmetricMode::AwaitOutside(engine::Part part, std::vector<engine::Stream
       return FailedPrecondition(basis_.title,
                                 ": the block was used on a stream of another capture, which this one cannot wait for");
     }
-    Status status = Await(use);
-    if (!status.ok()) return basis_.Named(status);
+    COMMPOOL_TRY(basis_.Named(Await(use)));
   }
   *waits = std::move(inside);
   return Status();
