@@ -58,12 +58,6 @@ TEST(Words, ThatNobodyKnowsAreRefusedWithTheKnownOnes) {
   }
 }
 
-TEST(Failures, OfSeveralTheFirstCounts) {
-  const Status first(StatusCode::kNotFound, "first"), second(StatusCode::kInternal, "second");
-  EXPECT_TRUE(FirstFailure({Status(), Status()}).ok());
-  EXPECT_EQ(FirstFailure({Status(), first, second}).message(), "first");
-}
-
 class Arrays : public ::testing::Test {
  protected:
   EntryArray<int> Of(int* entries, size_t* count) const { return {entries, sizeof(int), entries_.size(), count}; }

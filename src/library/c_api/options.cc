@@ -35,13 +35,12 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   }
   read->backing.kind = backing->kind;
   Placement& placement = read->backing.placement;
-  return FirstFailure(
-      {ReadWord("pool options: location", NumberOf(given.location), {"DEVICE", "HOST_NUMA"}, &placement.kind),
-       ReadWord("pool options: frees", NumberOf(given.frees), {"DEFERRED", "ORDERED"}, &read->frees),
-       ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode),
-       ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves),
-       ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams),
-       ReadWord("pool options: grants", NumberOf(given.grants), {"READ_WRITE", "READ"}, &read->backing.grants)});
+  COMMPOOL_TRY(ReadWord("pool options: location", NumberOf(given.location), {"DEVICE", "HOST_NUMA"}, &placement.kind));
+  COMMPOOL_TRY(ReadWord("pool options: frees", NumberOf(given.frees), {"DEFERRED", "ORDERED"}, &read->frees));
+  COMMPOOL_TRY(ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode));
+  COMMPOOL_TRY(ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves));
+  COMMPOOL_TRY(ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams));
+  return ReadWord("pool options: grants", NumberOf(given.grants), {"READ_WRITE", "READ"}, &read->backing.grants);
 }
 
 // Checks that need no other option.
@@ -145,7 +144,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
   COMMPOOL_TRY(CheckStructBytes("pool_options", given.struct_bytes, sizeof(given)));
   if (given.given == kRefusedByTheProgram && given.name != nullptr) return RefusedByTheProgram(given.name);
   PoolConfiguration configuration = HomeOf(given);
-  COMMPOOL_TRY(FirstFailure({ReadWords(given, &configuration), CheckValues(given)}));
+  COMMPOOL_TRY(ReadWords(given, &configuration));
+  COMMPOOL_TRY(CheckValues(given));
   if (given.name != nullptr) configuration.name = Printable(given.name);
   configuration.backing.placement.device = given.device;
   configuration.backing.placement.numa_node = given.numa_node;
@@ -189,10 +189,10 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
   ScopeRequest request;
   if (given == nullptr) return request;
   COMMPOOL_TRY(CheckStructBytes("scope_options", given->struct_bytes, sizeof(*given)));
-  COMMPOOL_TRY(FirstFailure(
-      {ReadWord("scope options: filter", NumberOf(given->filter), {"THREAD", "STREAM", "PROCESS"}, &request.filter),
-       ReadWord("scope options: exhaustion", NumberOf(given->exhaustion), {"ERROR", "NEXT_SCOPE"},
-                &request.exhaustion)}));
+  COMMPOOL_TRY(
+      ReadWord("scope options: filter", NumberOf(given->filter), {"THREAD", "STREAM", "PROCESS"}, &request.filter));
+  COMMPOOL_TRY(
+      ReadWord("scope options: exhaustion", NumberOf(given->exhaustion), {"ERROR", "NEXT_SCOPE"}, &request.exhaustion));
   request.sizes = {given->min_bytes, given->max_bytes};
   return request;
 }

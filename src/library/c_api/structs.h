@@ -42,13 +42,6 @@ Status ReadWord(const std::string& what, int32_t number, std::initializer_list<c
   return status;
 }
 
-inline Status FirstFailure(std::initializer_list<Status> statuses) {
-  for (const Status& status : statuses) {
-    if (!status.ok()) return status;
-  }
-  return Status();
-}
-
 // The output arrays of a call that lists things: `entries` or `count` may be null.
 template <typename Entry>
 struct EntryArray {
