@@ -2,7 +2,6 @@
 #include <array>
 #include <atomic>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 

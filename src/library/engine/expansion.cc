@@ -1,6 +1,5 @@
 #include "src/library/engine/expansion.h"
 
-#include <algorithm>
 #include <tuple>
 
 #include "src/library/base/bytes.h"

@@ -1,7 +1,6 @@
 #include "src/library/engine/size_policy.h"
 
 #include <algorithm>
-#include <string>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/check.h"

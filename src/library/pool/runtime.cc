@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"

@@ -1,7 +1,6 @@
 #include "src/library/stream/stream_places.h"
 
 #include <memory>
-#include <string>
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"

@@ -3,7 +3,6 @@
 #include "src/library/pool/blocks/graph_captures.h"
 
 #include <algorithm>
-#include <string>
 #include <thread>
 #include <utility>
 

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "src/library/backing/backing_table.h"
 #include "src/library/base/try.h"
 
 namespace commpool::internal {

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
