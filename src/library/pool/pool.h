@@ -62,8 +62,9 @@ class PoolMode {
   // Releases free memory until at most `keep_bytes` are reserved. Returns the released bytes.
   virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
   // Releases what another pool of the device may take when memory runs out (rule 7). Never collective. On the thread of
-  // the pool that lacks memory. Never fails: what does not go stays.
-  virtual uint64_t ReleaseUnused() = 0;
+  // the pool that lacks memory. Never fails: what does not go stays. A symmetric pool gives nothing: another rank would
+  // not shrink with it (rule 1).
+  virtual uint64_t ReleaseUnused() { return 0; }
   // The same for a call of anybody that failed, and from within it: only what is known to be idle, without a wait and
   // without a call of NCCL or of the program's functions.
   virtual uint64_t ReleaseIdle(DeviceWork) { return 0; }
@@ -81,7 +82,8 @@ class PoolMode {
   // Registration. In a symmetric pool these calls are collective over home, all but RegisterPending. In others they
   // concern this rank alone.
   virtual Status RegisterWith(ncclComm_t communicator) = 0;
-  virtual Result<uint64_t> RegisterPending() = 0;
+  // A symmetric pool has nothing pending: reserve has registered what it made.
+  virtual Result<uint64_t> RegisterPending() { return uint64_t{0}; }
   virtual Status Deregister(ncclComm_t communicator) = 0;
   // The same with a library beside NCCL. A rank of a symmetric pool may have none.
   virtual Status AddRegistrar(const RegistrarRequest& request) = 0;

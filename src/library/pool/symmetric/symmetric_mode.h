@@ -57,8 +57,6 @@ class SymmetricMode final : public PoolMode {
   Status Reserve(uint64_t bytes) override;
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
-  // Never: another rank would not shrink with it (rule 1).
-  uint64_t ReleaseUnused() override { return 0; }
   // Whether the ranks have made the same calls.
   Status Verify();
   Status Close() override;
@@ -69,7 +67,6 @@ class SymmetricMode final : public PoolMode {
 
   // Collective over home. Null on ranks that are not in the communicator: they agree with the others.
   Status RegisterWith(ncclComm_t communicator) override;
-  Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve has registered what it made
   Status Deregister(ncclComm_t communicator) override;
   Status AddRegistrar(const RegistrarRequest& request) override;
   Status RemoveRegistrar(const std::string& name) override;
