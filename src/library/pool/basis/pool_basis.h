@@ -264,13 +264,11 @@ struct PoolBasis {
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
 
-  // Whether the pool serves and its device works.
-  bool serves() const { return life.open() && !device->health().broken(); }
   // kFailedPrecondition where the pool sleeps. For calls that a closed pool may still get, such as trim.
   Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
-    if (serves()) return Status();
+    if (life.open() && !device->health().broken()) return Status();
     const Status open = life.CheckOpen();
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }

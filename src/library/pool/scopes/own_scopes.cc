@@ -112,14 +112,13 @@ void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {
   if (kept != last) SetDepth(static_cast<size_t>(kept - slots_.data()));
 }
 
-// Another thread calls it while the owner pauses (Pause). It moves no scope: only the owner may do that.
-bool OwnScopes::MarkEnded(const ScopeBoard* board, ScopeHandle scope) {
-  for (size_t place = 0; place < depth_; ++place) {
-    if (!slots_[place].Is(board, scope)) continue;
-    slots_[place].MarkEnded();
-    return true;
-  }
-  return false;
+// Another thread calls it. It moves no scope: only the owner may do that.
+bool OwnScopes::Pause::MarkEnded(const ScopeBoard* board, ScopeHandle scope) {
+  OwnScope* const last = scopes_->slots_.data() + scopes_->depth_;
+  OwnScope* const found =
+      std::find_if(scopes_->slots_.data(), last, [&](const OwnScope& own) { return own.Is(board, scope); });
+  if (found != last) found->MarkEnded();
+  return found != last;
 }
 
 // From the top down, so the first that catches is the innermost.

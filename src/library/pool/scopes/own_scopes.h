@@ -129,8 +129,9 @@ class OwnScopes {
     }
 
     bool empty() const { return scopes_->depth_ == 0; }
-    // False where the scope is not in the stack.
-    bool MarkEnded(const ScopeBoard* board, ScopeHandle scope) { return scopes_->MarkEnded(board, scope); }
+    // False where the scope is not in the stack. The owner still finds the entry there, and passes it by, because its
+    // board is null.
+    bool MarkEnded(const ScopeBoard* board, ScopeHandle scope);
 
    private:
     OwnScopes* scopes_;
@@ -171,9 +172,6 @@ class OwnScopes {
     board.Raise();
     return handle;
   }
-  // Another thread calls it, through Pause. The owner still finds the entry in its stack, and passes it by, because its
-  // board is null.
-  bool MarkEnded(const ScopeBoard* board, ScopeHandle scope);
   // REQUIRES: the owner's lock.
   void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);
 

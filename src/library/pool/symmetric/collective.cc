@@ -219,8 +219,7 @@ Status Collective::Explain(const Status& status) const { return basis_.Named(Wit
 
 // A rank without host memory tries again, as everywhere between two rounds.
 Status Collective::AgreeOn(const Status& mine, const char* step) {
-  std::vector<PoolOutcome> one;
-  one.push_back({*this, step, mine});
+  std::vector<PoolOutcome> one{{*this, step, mine}};
   return AgreeOn(one);
 }
 

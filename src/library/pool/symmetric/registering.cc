@@ -21,23 +21,22 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
 // A communicator that the pool knows keeps the number that the ranks gave it. NCCL may give the address of a destroyed
 // one to another communicator: then rank or size mostly differ.
 Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
-  Result<Communicator> described = DescribeCommunicator(basis_.driver, handle, basis_.deadline_ms());
-  if (!described.ok()) return described;
+  Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, handle, basis_.deadline_ms()));
   const int device = basis_.device->device();
-  if (described->device != device) {
-    return InvalidArgument("the communicator is of device ", described->device, ", the pool of ", device);
+  if (described.device != device) {
+    return InvalidArgument("the communicator is of device ", described.device, ", the pool of ", device);
   }
   for (const Communicator& held : segments_.registrations.Communicators()) {
     if (held.handle != handle) continue;
     // The handle alone does not tell them apart.
-    if (held.rank != described->rank || held.ranks != described->ranks) {
+    if (held.rank != described.rank || held.ranks != described.ranks) {
       return FailedPrecondition(
           "the communicator has the address of one that is registered: that was destroyed without "
           "deregister(); abandon() its address first");
     }
     return held;
   }
-  described->lost = home_.lost;
+  described.lost = home_.lost;
   return described;
 }
 
