@@ -1,11 +1,10 @@
 // Several symmetric pools of each rank in one call: they need as many rounds as one pool, and the call succeeds for all
 // or none.
+#include <atomic>
 #include <barrier>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
-#include <thread>
 
 #include "src/library/pool/group_calls.h"
 #include "tests/registration/symmetric_fixture.h"
@@ -81,6 +80,16 @@ class SeveralPools : public SymmetricTest {
   std::map<std::string, PoolHandle>& HandlesOf(const Rank& rank) { return handles_[static_cast<size_t>(rank.number)]; }
   Pool& Named(const Rank& rank, const std::string& name) {
     return *runtime().pools().Find(HandlesOf(rank).at(name)).value();
+  }
+
+  // A pool of this rank alone, which knows the ranks' communicator too.
+  PoolHandle CreateFixed(const Rank& rank) {
+    PoolConfiguration configuration;
+    configuration.name = "fixed";
+    configuration.backing.placement.device = rank.number;
+    const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
+    EXPECT_TRUE(runtime().pools().Find(fixed).value()->mode().RegisterWith(rank.communicator).ok());
+    return fixed;
   }
 
   // One call of each rank for these pools.
@@ -242,26 +251,45 @@ TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
 }
 
 // NCCL lets one thread at a time use a communicator, and registrations end and come back with it.
-TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOnOneThread) {
+TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOneAfterTheOther) {
   ExpectOk(CreatePools({"symmetric"}));
-  ExpectOk(Run([&](Rank& rank) -> Status {
-    PoolConfiguration configuration;
-    configuration.name = "fixed";
-    configuration.backing.placement.device = rank.number;
-    const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
-    const std::shared_ptr<Pool> pool = runtime().pools().Find(fixed).value();
-    Status status = pool->mode().RegisterWith(rank.communicator);
-    std::set<std::thread::id> threads;
+  ExpectOk(Run([&](Rank& rank) {
+    const PoolHandle fixed = CreateFixed(rank);
+    std::atomic<int> at_once = 0;
     const std::vector<PoolHandle> both = {HandlesOf(rank).at("symmetric"), fixed};
     const Status asked = AllOrNone(runtime(), both, [&](Pool&, OtherPoolsOfCall others) {
-      threads.insert(std::this_thread::get_id());
-      return others();
+      EXPECT_EQ(++at_once, 1);
+      const Status status = others();
+      --at_once;
+      return status;
     });
-    EXPECT_EQ(threads.size(), 1u);
-    for (const Status& next : {asked, pool->Close(), runtime().DestroyPool(fixed)}) {
-      if (status.ok()) status = next;
+    return asked.ok() ? runtime().DestroyPool(fixed) : asked;
+  }));
+}
+
+// A fixed pool's part ends on its rank alone, so it cannot decide for the ranks.
+TEST_F(SeveralPools, SleepAndWakeOnAllRanksWhateverAFixedPoolBesideThemDoes) {
+  ExpectOk(CreatePools({"symmetric"}));
+  ExpectOk(ReserveTogether({"symmetric"}));
+  const auto call = [&](const std::vector<PoolHandle>& pools, auto part) {
+    return AllOrNone(runtime(), pools, [&](Pool& pool, OtherPoolsOfCall others) {
+      return (pool.*part)({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}, others);
+    });
+  };
+  ExpectOk(Run([&](Rank& rank) {
+    const PoolHandle fixed = CreateFixed(rank);
+    const Pool& symmetric = Named(rank, "symmetric");
+    for (const std::vector<PoolHandle>& both : {std::vector<PoolHandle>{HandlesOf(rank).at("symmetric"), fixed},
+                                                std::vector<PoolHandle>{fixed, HandlesOf(rank).at("symmetric")}}) {
+      const StatusCode expected = rank.number == 0 ? StatusCode::kFailedPrecondition : StatusCode::kOk;
+      EXPECT_TRUE(rank.number != 0 || call({fixed}, &Pool::Sleep).ok());
+      EXPECT_EQ(call(both, &Pool::Sleep).code(), expected) << "it sleeps already";
+      EXPECT_TRUE(symmetric.basis().life.asleep());
+      EXPECT_TRUE(rank.number != 0 || call({fixed}, &Pool::Wake).ok());
+      EXPECT_EQ(call(both, &Pool::Wake).code(), expected) << "it is awake already";
+      EXPECT_FALSE(symmetric.basis().life.asleep());
     }
-    return status;
+    return runtime().DestroyPool(fixed);
   }));
 }
 

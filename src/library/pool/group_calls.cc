@@ -35,6 +35,7 @@ Status RunOn(Runtime& runtime, int device, Part part) {
 // The places of pools that are called one after the other: those of one rank. They share a communicator, which NCCL
 // lets one thread use at a time, and in the same order on all ranks; fixed pools share a device.
 using Queue = std::vector<size_t>;
+using Pools = std::vector<std::shared_ptr<Pool>>;
 
 // Runs all queues at the same time, each on its own thread. A failed queue does not stop the others: its failure
 // reaches all ranks.
@@ -82,9 +83,6 @@ struct Used {
   }
 };
 
-// In place of a device, for pools without ranks that are called together whatever their devices are.
-constexpr int kWithoutRanksTogether = -1;
-
 // Null for a pool that is not symmetric, or has given up its home. Takes no lock: the mode keeps the handle as an
 // atomic.
 ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.mode().AsSymmetric()->home() : nullptr; }
@@ -124,7 +122,7 @@ std::vector<Queue> QueuesOf(const std::vector<Used>& used) {
 }
 
 // Makes a group of pools with one home, if there is more than one.
-void MakeGroups(const std::vector<std::shared_ptr<Pool>>& pools) {
+void MakeGroups(const Pools& pools) {
   std::map<uint64_t, std::vector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
     // Handles of communicators come again, these numbers do not.
@@ -139,7 +137,7 @@ void MakeGroups(const std::vector<std::shared_ptr<Pool>>& pools) {
 
 // The modes of a queue's pools where they share a home, so that one set of rounds serves all of them. Empty where they
 // do not. In the order of the queue, which is the program's.
-SymmetricModes ModesOf(const Queue& queue, const std::vector<std::shared_ptr<Pool>>& pools) {
+SymmetricModes ModesOf(const Queue& queue, const Pools& pools) {
   const ncclComm_t home = HomeOf(*pools[queue.front()]);
   SymmetricModes modes;
   for (const size_t place : queue) {
@@ -149,8 +147,31 @@ SymmetricModes ModesOf(const Queue& queue, const std::vector<std::shared_ptr<Poo
   return modes;
 }
 
+// The pools of a queue by their homes, in the program's order, which is the same on all ranks.
+std::vector<Pools> ByHome(const Queue& queue, const Pools& pools) {
+  std::vector<Pools> homes;
+  for (const size_t place : queue) {
+    const auto found = std::find_if(homes.begin(), homes.end(),
+                                    [&](const Pools& home) { return HomeOf(*home.front()) == HomeOf(*pools[place]); });
+    (found == homes.end() ? homes.emplace_back() : *found).push_back(pools[place]);
+  }
+  return homes;
+}
+
+// Each pool's part contains those of the pools after it, so the last one's end is known before any part is final.
+Status RunAsOne(Runtime& runtime, const Pools& pools, PartWithOthers part) {
+  std::vector<Mutex*> mutexes;
+  for (const std::shared_ptr<Pool>& pool : pools) mutexes.push_back(&pool->basis().collective);
+  const std::deque<MutexLock> locks = LockInOrder(std::move(mutexes));
+  const std::function<Status(size_t)> from = [&](size_t place) -> Status {
+    if (place == pools.size()) return Status();
+    return RunOn(runtime, pools[place]->device(), [&] { return part(*pools[place], [&] { return from(place + 1); }); });
+  };
+  return from(0);
+}
+
 // Refuses a pool that is passed twice, and a group of pools that is not complete: both would wait for themselves.
-Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
+Status CheckComplete(const Pools& pools) {
   std::set<const Pool*> seen;
   for (const std::shared_ptr<Pool>& pool : pools) {
     if (!seen.insert(pool.get()).second) return InvalidArgument("pool ", pool->name(), " is passed twice");
@@ -168,9 +189,9 @@ Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
 }
 
 // Finds all pools before the first one is called: a wrong handle must not leave half of a collective call behind.
-Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
+Result<Pools> Find(Runtime& runtime, PoolHandles handles) {
   if (handles.empty()) return InvalidArgument("a call for no pool");
-  std::vector<std::shared_ptr<Pool>> pools;
+  Pools pools;
   for (const PoolHandle handle : handles) {
     std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
     pools.push_back(std::move(pool));
@@ -188,7 +209,7 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
     return for_one(*pool, 0);
   }
-  const std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  const Pools pools = COMMPOOL_TRY(Find(runtime, handles));
   COMMPOOL_TRY(CheckComplete(pools));
   std::vector<Used> used;
   for (size_t place = 0; place < pools.size(); ++place) {
@@ -247,7 +268,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     }
     return status;
   }
-  std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  Pools pools = COMMPOOL_TRY(Find(runtime, handles));
   // Before the program has a handle, so no call can come for a part of a group.
   MakeGroups(pools);
   return handles;
@@ -287,33 +308,31 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
       [](Pool& pool, size_t) { return pool.symmetric() ? pool.mode().AsSymmetric()->Verify() : Status(); });
 }
 
-// Each pool's part contains those of the pools after it, so the last one's end is known before any part is final.
+// Only pools whose parts come to the same end on every rank are undone together: ranks may pass different ones beside
+// them, and a part that ended on one rank alone would leave its ranks apart.
 Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
-  const std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
-  if (pools.size() > 1) COMMPOOL_TRY(CheckComplete(pools));
+  const Pools pools = COMMPOOL_TRY(Find(runtime, handles));
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
+  if (pools.size() == 1) return RunAsOne(runtime, pools, part);
+  COMMPOOL_TRY(CheckComplete(pools));
+  Pools alone;
+  Pools ranked;
+  for (const std::shared_ptr<Pool>& pool : pools) (pool->symmetric() ? ranked : alone).push_back(pool);
+  // Before the ranks begin, because only one thread at a time may use a communicator: registrations end and come back
+  // with it.
+  Status first = RunAsOne(runtime, alone, part);
   std::vector<Used> used;
-  for (const std::shared_ptr<Pool>& pool : pools) {
+  for (const std::shared_ptr<Pool>& pool : ranked) {
     used.push_back(UsedBy(*pool, nullptr));
-    if (!pool->symmetric()) used.back().device = kWithoutRanksTogether;
-    // Registrations end and come back with every communicator, and only one thread at a time may use one.
     for (const Communicator& registered : pool->segments().registrations.Communicators()) {
       used.back().communicators.push_back(registered.handle);
     }
   }
   const auto run_queue = [&](const Queue& queue) {
-    std::vector<Mutex*> mutexes;
-    for (const size_t place : queue) mutexes.push_back(&pools[place]->basis().collective);
-    const std::deque<MutexLock> locks = LockInOrder(std::move(mutexes));
-    const std::function<Status(size_t)> from = [&](size_t number) -> Status {
-      if (number == queue.size()) return Status();
-      Pool& pool = *pools[queue[number]];
-      return RunOn(runtime, pool.device(), [&] { return part(pool, [&] { return from(number + 1); }); });
-    };
-    return from(0);
+    return FirstFailureOf(ByHome(queue, ranked), [&](const Pools& home) { return RunAsOne(runtime, home, part); });
   };
-  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
-  if (pools.size() == 1) return run_queue({0});
-  return RunTogether(runtime, QueuesOf(used), run_queue);
+  if (!ranked.empty()) KeepFirst(first, RunTogether(runtime, QueuesOf(used), run_queue));
+  return first;
 }
 
 }  // namespace commpool::internal
