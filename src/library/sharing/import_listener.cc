@@ -174,6 +174,7 @@ void PoolImport::FallAsleep(uint64_t deadline_ms, uint64_t sleep) {
   {
     MutexLock lock(mutex_);
     asleep_ = true;
+    ++sleeps_;
     const auto waits = [this]() COMMPOOL_REQUIRES(mutex_) {
       return !closing_ &&
              std::any_of(held_.begin(), held_.end(), [](const auto& entry) { return entry.second.reading != 0; });

@@ -190,13 +190,18 @@ Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
     const std::optional<uint64_t> known = segments_.NumberOf(theirs);
     if (known && segments_.Find(*known, theirs)) question.numbers = {theirs, 1, *known};
   }
-  const Received answer = COMMPOOL_TRY(Ask(question, ShareKind::kSegment));
-  if (answer.descriptor.valid() || !answer.message.text.empty()) {
-    MutexLock mapping(mapping_);
-    COMMPOOL_TRY(CheckAwake());  // under the lock, which a sleep takes to unmap
-    COMMPOOL_TRY(Map(answer));
+  for (;;) {
+    const uint64_t sleeps = sleeps_;
+    const Received answer = COMMPOOL_TRY(Ask(question, ShareKind::kSegment));
+    const bool is_mapped = !answer.descriptor.valid() && answer.message.text.empty();
+    if (!is_mapped) {
+      MutexLock mapping(mapping_);
+      COMMPOOL_TRY(CheckAwake());       // under the lock, which a sleep takes to unmap
+      if (sleeps_ != sleeps) continue;  // the answer names memory that the owner has given back since
+      COMMPOOL_TRY(Map(answer));
+    }
+    return uint64_t{answer.message.numbers[2]};
   }
-  return uint64_t{answer.message.numbers[2]};
 }
 
 std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {

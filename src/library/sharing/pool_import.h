@@ -162,6 +162,7 @@ class PoolImport {
   std::vector<Leaving> leaving_ COMMPOOL_GUARDED_BY(mutex_);
   bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
   bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
+  std::atomic<uint64_t> sleeps_{0};                   // how often it fell asleep
   Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke, or ended asleep
   std::atomic<bool> ended_{false};                    // the connection
   std::atomic<bool> dropped_{false};                  // ended by an owner that is still there
