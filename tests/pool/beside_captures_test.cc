@@ -22,10 +22,31 @@ class BesideCaptures : public PoolTest {
     return block.ok() ? *block : 0;
   }
   void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
-  PoolHandle CreateLimited(uint64_t bytes) {
+  PoolHandle CreateLimited(uint64_t bytes, Streams streams = Streams::kMayDie) {
     PoolConfiguration configuration = Configured("limited");
     configuration.limit_bytes = bytes;
+    configuration.streams = streams;
     return Create(std::move(configuration));
+  }
+
+  template <typename In>
+  void ExpectWorkKeepsItsMemory(PoolHandle pool, CUstream stream, In in_the_capture) {
+    ASSERT_TRUE(capture_.Begin(runtime(), pool, stream).ok());
+    in_the_capture();
+    const CUdeviceptr block = runtime().AllocateFrom(pool, kLarge, stream).value();
+    capture_.EndOnTheStream();
+    HeldWork work(driver(), stream, block);
+    Free(block);
+    ASSERT_TRUE(capture_.EndForThePool().ok());
+    capture_.DestroyGraph();
+    while (!Get(pool).captures().any_gone()) std::this_thread::yield();  // a thread of the driver tells of its end
+    EXPECT_EQ(Allocate(pool, other_, kLarge), block);
+    Fill(other_.get(), block, 512, 9);
+    EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
+    work.End();
+    EXPECT_EQ(cuda().cuStreamSynchronize(other_.get()), CUDA_SUCCESS);
+    Free(block);
+    CheckInvariants(Get(pool));
   }
 
   const TestStream stream_;
@@ -91,22 +112,26 @@ TEST_F(BesideCaptures, OtherThreadsGrowPoolsAndReleaseStreamsBesideACaptureThatN
 // The stream's capture ends before the pool hears of it, and the stream works on with the block.
 TEST_F(BesideCaptures, WorkBehindTheCaptureKeepsItsMemory) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  const PoolHandle pool = CreateLimited(kLarge);
-  ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok());
-  const CUdeviceptr block = Allocate(pool, stream_, kLarge);
-  capture_.EndOnTheStream();
-  HeldWork work(driver(), stream_.get(), block);
-  Free(block);
-  ASSERT_TRUE(capture_.EndForThePool().ok());
-  capture_.DestroyGraph();
-  while (!Get(pool).captures().any_gone()) std::this_thread::yield();  // a thread of the driver tells of its end
-  EXPECT_EQ(Allocate(pool, other_, kLarge), block);
-  Fill(other_.get(), block, 512, 9);
-  EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
-  work.End();
-  EXPECT_EQ(cuda().cuStreamSynchronize(other_.get()), CUDA_SUCCESS);
-  Free(block);
-  CheckInvariants(Get(pool));
+  ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream_.get(), [] {});
+}
+
+TEST_F(BesideCaptures, WorkBehindACaptureThatFirstNamesItsStreamKeepsItsMemory) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ExpectWorkKeepsItsMemory(CreateLimited(kLarge, Streams::kOutlive), stream, [] {});
+  EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(BesideCaptures, WorkBehindACaptureWhoseStreamIsPromisedInItKeepsItsMemory) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const auto promise = [&] { EXPECT_TRUE(runtime().PromiseStream(stream).ok()); };
+  ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream, promise);
+  EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
 // Nobody promised the stream, whose name a capture hides.

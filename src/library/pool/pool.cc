@@ -88,11 +88,12 @@ void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
 }
 
 // Whether the block's use ends in the graph, only this moment shows: the capture may end before its announcement does.
+// The moment comes before the question: a capture that runs at the answer ran at the moment too.
 Status Pool::FreeBesideCaptures(CUdeviceptr address) {
   const engine::Part part = blocks_.Ask(&engine::Engine::PartOf, address);
   Status status = blocks_.Free(address);
-  if (part == engine::kCommonPart || !captures_.IsRunning(part)) return status;
-  captures_.NoteFree(part, blocks_.Ask(&engine::Engine::Now));
+  const engine::Moment moment = blocks_.Ask(&engine::Engine::Now);
+  if (part != engine::kCommonPart && captures_.IsRunning(part)) captures_.NoteFree(part, moment);
   return status;
 }
 

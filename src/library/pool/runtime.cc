@@ -218,7 +218,7 @@ Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes
 // afterwards the key is a promised one.
 Status Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name) {
   if (IsDefault(stream) || !owner.streams_outlive()) return Status();
-  COMMPOOL_TRY(stream_names_.Promise(stream));
+  COMMPOOL_TRY(PromiseStream(stream));
   name = COMMPOOL_TRY(stream_names_.NameOf(stream));
   return Status();
 }
@@ -399,8 +399,9 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
 // The handle is also the number of the graph's part of the pool, so it exists before the pool begins the capture.
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
-  const StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, pool->device()));
+  StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, pool->device()));
   const PassedStream passes(name.key, stream);
+  if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*pool, stream, name));
   CaptureHandle capture = 0;
   {
     MutexLock lock(mutex_);
@@ -456,6 +457,14 @@ Status Runtime::ReleaseStream(CUstream stream) {
 }
 
 // A promise is for the process: every pool may record on the stream from now on.
-Status Runtime::PromiseStream(CUstream stream) { return stream_names_.Promise(stream); }
+// An open capture that began on the stream knows it by the key that it had until now.
+Status Runtime::PromiseStream(CUstream stream) {
+  COMMPOOL_TRY(stream_names_.Promise(stream));
+  if (IsDefault(stream) || !devices_.captures().any()) return Status();
+  const StreamName name = COMMPOOL_TRY(stream_names_.NameOf(stream));
+  MutexLock lock(mutex_);
+  for (const auto& [handle, pool] : captures_) pool->captures().NoteKey(stream, name.key);
+  return Status();
+}
 
 }  // namespace commpool::internal

@@ -59,6 +59,13 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   return std::move(capture.origin);
 }
 
+void GraphCaptures::NoteKey(CUstream stream, StreamKey key) {
+  MutexLock lock(mutex_);
+  for (auto& [handle, capture] : captures_) {
+    if (!capture.ended && capture.origin.stream == stream) capture.origin.key = key;
+  }
+}
+
 void GraphCaptures::ForgetStream(StreamKey stream) {
   MutexLock lock(mutex_);
   for (auto& [handle, capture] : captures_) {

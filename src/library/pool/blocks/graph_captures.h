@@ -58,6 +58,8 @@ class GraphCaptures {
   // only while a capture is open in the process.
   Result<engine::Part> PartOf(StreamKey stream) const;
 
+  // The stream was promised: a capture that began on it can be asked for.
+  void NoteKey(CUstream stream, StreamKey key);
   // The stream's handle will be recycled: no capture runs on it any more.
   void ForgetStream(StreamKey stream);
   // Whether an announced capture still runs on its stream. Asks the driver; of a stream that may have died it cannot,
