@@ -163,6 +163,21 @@ TEST_F(Peers, ThatWereRevokedGetNoLaterSegment) {
   EXPECT_TRUE(runtime().Free(later).ok());
 }
 
+TEST_F(Peers, KeepTheirAccessToAllSegmentsWhereARevokeFails) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  const std::vector<CUdeviceptr> blocks = {Allocate(kMiB), Allocate(30 * kMiB)};
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+  {
+    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
+    const Status refused = Get(pool_).segments().peers.Revoke({1});
+    EXPECT_NE(refused.message().find("cuMemSetAccess"), std::string::npos) << refused.message();
+  }
+  for (const CUdeviceptr block : blocks) {
+    EXPECT_TRUE(HasAccess(1, block));
+    EXPECT_TRUE(runtime().Free(block).ok());
+  }
+}
+
 TEST_F(Peers, ThatWereNeverGrantedAreNotRevoked) {
   Status status = Get(pool_).segments().peers.Revoke({1});
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

@@ -143,9 +143,12 @@ Status Territory::GrantPeers(std::span<const int> peers) {
 }
 
 Status Territory::RevokePeer(int peer) {
-  COMMPOOL_TRY(ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE));
-  peers_.erase(peer);
-  return Status();
+  const std::span<const int> alone(&peer, 1);
+  Status revoked = ChangeAccess(alone, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  if (revoked.ok()) peers_.erase(peer);
+  // Some pages may have lost it.
+  if (!revoked.ok()) static_cast<void>(ChangeAccess(alone, flags_of_peers_));
+  return revoked;
 }
 
 Status Territory::UnmapAll() {

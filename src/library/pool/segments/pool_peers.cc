@@ -80,7 +80,13 @@ Status PoolPeers::Revoke(const std::vector<int>& peers) {
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   for (const int peer : peers) COMMPOOL_TRY(WaitFor(peer));
   for (const int peer : peers) {
-    for (Segment* segment : book_.Pointers()) COMMPOOL_TRY(segment->Revoke(peer));
+    const std::vector<Segment*> segments = book_.Pointers();
+    const Status revoked = FirstFailureOf(segments, [&](Segment* segment) { return segment->Revoke(peer); });
+    if (!revoked.ok()) {
+      // Those that have lost the peer get it again.
+      for (Segment* segment : segments) static_cast<void>(segment->Grant(peer));
+      return revoked;
+    }
     MutexLock lock(mutex_);
     peers_.erase(peer);
     NoteOthersMayUse();
