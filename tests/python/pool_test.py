@@ -126,7 +126,7 @@ class Pools(unittest.TestCase):
         pool = commpool.Pool.default(2)
         buffer = commpool.allocate(MIB, device=2)
         self.assertEqual(commpool.block_of(buffer).pool, pool.handle)
-        for end in (pool.close, pool.destroy):
+        for end in (pool.close, pool.destroy, pool.destroy):
             with self.assertRaisesRegex(commpool.InvalidArgument, "the library's"):
                 end()
         self.assertEqual(commpool.Pool.default(2).stats().allocated_blocks.current, 1)

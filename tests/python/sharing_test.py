@@ -166,6 +166,18 @@ class Blocks(Sharing):
             blocks = [self.pool.allocate(MIB, self.stream) for _ in range(2)]
             self.assertIn(place, [block.pointer for block in blocks], letting_go)
 
+    def test_that_the_driver_did_not_let_go_are_let_go_by_another_free(self):
+        block = self.filled(7)
+        self.take("block", block)
+        block.free()
+        for _ in range(2):
+            self.other.does("emulated.cuda().commpoolEmulatorInjectFault(b'cuEventRecord', 0, 1, 400)")
+            with self.assertRaisesRegex(OtherError, "^DriverError: cuEventRecord"):
+                self.other.does("block.free()")
+        self.assertIn("pending", [block.state for block in self.pool.snapshot().blocks])
+        self.other.does("block.free()")
+        self.await_reusable()
+
     def test_of_a_dead_process_serve_again(self):
         block = self.filled(7)
         place = block.pointer

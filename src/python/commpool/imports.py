@@ -14,7 +14,7 @@ from ._library import Owner, library
 from ._submission import Submission, do_or_leave, try_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
-from .errors import FailedPrecondition
+from .errors import CommpoolError, FailedPrecondition, NotFound
 from .handles import Device, Stream, device_number, stream_handle
 from .sizes import format_size, index_of
 
@@ -86,7 +86,9 @@ class SharedBlock(Buffer):
         if kept is not None:
             try:
                 library.import_release(self.pool.handle, self._block, self.stream)
-            except FailedPrecondition:
+            except NotFound:
+                raise
+            except CommpoolError:  # this process has the block still
                 self._letting_go = weakref.finalize(self, kept[1], *kept[2])
                 raise
             self._block, self.pointer, self.nbytes = 0, 0, 0

@@ -237,8 +237,9 @@ class Pool(Together, Sharer, Registering, Inspected):
         Raises:
           InvalidArgument: it is a default pool.
         """
-        if self._finalizer.detach() is not None:
+        if self._finalizer.alive:
             library.pool_destroy(self.handle)
+            self._finalizer.detach()
 
     # Blocks.
 
