@@ -208,8 +208,9 @@ class DLPack(unittest.TestCase):
     def test_is_refused_for_a_buffer_that_was_freed(self):
         array = commpool.empty(4, device=0, stream=Stream())
         array.buffer.free()
-        with self.assertRaises(commpool.NotFound):
-            array.__dlpack__()
+        for take_it in (array.__dlpack__, lambda: array.__cuda_array_interface__):
+            with self.assertRaisesRegex(commpool.FailedPrecondition, "its buffer was freed"):
+                take_it()
 
     def test_is_refused_where_one_stream_captures_and_breaks_no_capture(self):
         stream, other, blocking = Stream(), Stream(), Stream(flags=0)

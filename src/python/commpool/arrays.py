@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional, Protocol, Union
 from . import _dlpack, _driver
 from ._library import Owner, library
 from .blocks import Buffer, block_of
-from .errors import InvalidArgument
+from .errors import FailedPrecondition, InvalidArgument
 from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
 from .sizes import index_of
 
@@ -95,7 +95,8 @@ class _Contiguous(Owner):
         """A capsule for a consumer that works on `stream`; -1: the consumer orders its work itself.
 
         Raises:
-          FailedPrecondition: `stream` captures, or the array's own, and the other one does not.
+          FailedPrecondition: `stream` captures, or the array's own, and the other one does not; or its buffer was
+            freed.
         """
         device = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != device:
@@ -117,7 +118,8 @@ class _Contiguous(Owner):
 
 
 class Array(_Contiguous):
-    """A contiguous array of device memory. Nothing is written to it. Its memory lives as long as it or a consumer.
+    """A contiguous array of device memory. Nothing is written to it. Its memory lives as long as it or a consumer, or
+    until `array.buffer.free()`: whoever calls that answers for the consumers too.
 
     If a consumer works on another stream, its work starts after all work that the array's stream has at that moment.
     """
@@ -140,7 +142,12 @@ class Array(_Contiguous):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3. It refuses types that NumPy does not have; DLPack takes those."""
+        """Version 3. It refuses types that NumPy does not have; DLPack takes those.
+
+        Raises:
+          FailedPrecondition: its buffer was freed.
+        """
+        self._refuse_freed()
         return self._interface("__cuda_array_interface__", data=(self.pointer, False),
                                stream=self.stream or _LEGACY_STREAM)
 
@@ -153,7 +160,12 @@ class Array(_Contiguous):
         """CUDA's, even for memory of a host NUMA node, because the device addresses it."""
         return _dlpack.CUDA, self.device
 
+    def _refuse_freed(self) -> None:
+        if self.nbytes and not self.pointer:
+            raise FailedPrecondition(f"{self!r} has no memory any more: its buffer was freed")
+
     def _order(self, stream: Optional[int]) -> None:
+        self._refuse_freed()
         if stream == 0:
             raise InvalidArgument("__dlpack__: stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's")
         consumer = _LEGACY_STREAM if stream is None else int(stream)
