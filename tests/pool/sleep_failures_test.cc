@@ -105,6 +105,18 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
   }
 }
 
+// The failure may be that a kernel still runs on the memory.
+TEST_P(SleepFailure, BeforeTheUnmappingTouchesNoMapping) {
+  {
+    const InjectedFault keeping({.call = "cuMemAllocHost", .result = CUDA_ERROR_OUT_OF_MEMORY});
+    const InjectedFault opening({.call = "cuMemSetAccess", .result = CUDA_ERROR_INVALID_VALUE, .count = 10000});
+    const uint64_t unmapped = CallCount("cuMemUnmap");
+    EXPECT_FALSE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+    EXPECT_EQ(CallCount("cuMemUnmap"), unmapped);
+  }
+  EXPECT_TRUE(pool().basis().life.open());
+}
+
 TEST_P(SleepFailure, OfACopyWaitsForTheOthersBeforeTheirMemoryGoes) {
   const auto waits_of = [&](const auto& act) {
     const uint64_t before = CallCount("cuCtxSynchronize");

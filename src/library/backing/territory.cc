@@ -70,7 +70,10 @@ Status Territory::UnmapPages(Pages::iterator first, Pages::iterator last) {
   return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
     COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuMemUnmap(begin->first, bytes),
                            {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes}));
-    for (auto page = begin; page != end; ++page) page->second.mapping.Abandon();
+    for (auto page = begin; page != end; ++page) {
+      page->second.mapping.Abandon();
+      page->second.open = false;
+    }
     return Status();
   });
 }
@@ -120,7 +123,10 @@ Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
   Accesses all = {AccessFor({.device = placement_.device}, kAll)};
   for (const int peer : peers_) all.push_back(AccessFor({.device = peer}, flags_of_peers_));
   if (placement_.kind == Placement::Kind::kHostNuma) all.push_back(AccessFor(placement_, kAll));
-  return SetAccess(at, bytes, all);
+  COMMPOOL_TRY(SetAccess(at, bytes, all));
+  const auto end = pages_.lower_bound(at + bytes);
+  for (auto page = pages_.lower_bound(at); page != end; ++page) page->second.open = true;
+  return Status();
 }
 
 Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags) {
@@ -166,21 +172,23 @@ void Territory::ReleaseUnmapped() {
 }
 
 Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
-  for (auto page = first; page != last; ++page) {
-    if (page->second.mapping.valid()) continue;
-    page->second.mapping = COMMPOOL_TRY(Mapping::Map(driver(), page->first, page->second.memory));
+  while (first != last) {
+    uint64_t bytes = 0;
+    auto end = first;
+    for (; end != last && !end->second.open && end->first == first->first + bytes; ++end) {
+      Page& page = end->second;
+      if (!page.mapping.valid()) page.mapping = COMMPOOL_TRY(Mapping::Map(driver(), end->first, page.memory));
+      bytes += page.bytes;
+    }
+    if (bytes > 0) COMMPOOL_TRY(Open(first->first, bytes));
+    first = bytes > 0 ? end : std::next(first);
   }
-  return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator, uint64_t bytes) {
-    return Open(begin->first, bytes);
-  });
+  return Status();
 }
 
 Status Territory::MapAll() {
   ContextGuard guard(driver(), context().get());
-  Status status = MapPages(pages_.begin(), pages_.end());
-  if (status.ok()) return status;
-  for (auto& [at, page] : pages_) static_cast<void>(page.mapping.Release());
-  return status;
+  return MapPages(pages_.begin(), pages_.end());
 }
 
 Result<CUdeviceptr> Territory::WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing) {

@@ -40,8 +40,8 @@ class Territory : public Segment {
   Status UnmapAll();
   // Releases all memory that is mapped nowhere.
   void ReleaseUnmapped();
-  // Maps the memory again, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is
-  // missing.
+  // Maps again, for the device and its peers, what is mapped nowhere. Makes no call for the rest: a kernel may run on
+  // it. REQUIRES: nothing is missing.
   Status MapAll();
   // Makes released memory again, and maps it: whole pages from `from` on, at least `at_least` bytes if so many are
   // missing. Returns the address where the rest begins; the range's end if nothing is left to make. After a failure a
@@ -70,6 +70,7 @@ class Territory : public Segment {
     uint64_t bytes = 0;
     PhysicalMemory memory;
     Mapping mapping;
+    bool open = false;  // the device and its peers may use it
   };
   using Pages = std::map<CUdeviceptr, Page>;
   using Accesses = std::vector<CUmemAccessDesc>;
@@ -80,7 +81,7 @@ class Territory : public Segment {
   static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
 
   Status UnmapPages(Pages::iterator first, Pages::iterator last);
-  // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use them.
+  // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use those that they may not.
   Status MapPages(Pages::iterator first, Pages::iterator last);
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
   // REQUIRES: whole mappings cover the range; the device's context is current.
