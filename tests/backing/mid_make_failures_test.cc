@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class FailingFree : public FailingStep {};
 
-TEST_P(FailingFree, IsToldAndNotTriedAgain) {
+TEST_P(FailingFree, IsToldAndTriedAgainOnlyWhereTheMemoryStaysMapped) {
   AllowLeak("");  // the driver kept it
   std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();
   InjectedFault injected(fault());
@@ -108,7 +108,8 @@ TEST_P(FailingFree, IsToldAndNotTriedAgain) {
   const uint64_t calls = CallCount(GetParam().call);
   EXPECT_TRUE(segment->Release().ok());
   segment.reset();
-  EXPECT_EQ(CallCount(GetParam().call), calls);
+  const bool mapped = GetParam().call == std::string("cuMemUnmap");
+  EXPECT_EQ(CallCount(GetParam().call), calls + (mapped ? 1 : 0));
 }
 
 TEST_P(FailingFree, IsLoggedWhereNoCallReturnsIt) {

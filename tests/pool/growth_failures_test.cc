@@ -1,4 +1,6 @@
 // A driver call fails while a pool grows: the error names the call, and the pool is as before.
+#include <functional>
+
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
 
@@ -122,6 +124,26 @@ TEST_F(FailingShrinking, KeepsPagesThatCannotBeUnmappedInUse) {
   EXPECT_TRUE(runtime().Free(again).ok());
   EXPECT_TRUE(Get(pool).Trim(0).ok()) << "asked again, the driver unmaps them";
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+}
+
+TEST_F(FailingShrinking, CountsASegmentThatCannotBeUnmappedUntilALaterCallReleasesIt) {
+  const MemoryAccount& account = runtime().devices().Get(0).value()->account();
+  const PoolHandle pool = Create(Configured("fixed"));
+  const auto close = [&] { return Get(pool).Close(); };
+  const auto trim = [&] { return Get(pool).Trim(0).status(); };
+  const std::function<Status()> calls[] = {trim, close};
+  for (const auto& call : calls) {
+    ASSERT_TRUE(Get(pool).mode().Reserve(4 * kMiB).ok());
+    for (int time = 0; time < 2; ++time) {
+      const InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+      EXPECT_EQ(call().code(), StatusCode::kDriverError);
+      EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u) << "it serves nobody";
+      EXPECT_EQ(account.taken(), 4 * kMiB) << "the device has so much less";
+    }
+    EXPECT_TRUE(call().ok());
+    EXPECT_EQ(account.taken(), 0u);
+  }
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());
 }
 

@@ -110,7 +110,8 @@ class Segment {
 
   // Keeps the addresses reserved when the memory goes. Does nothing where the backing frees both in one call.
   virtual void KeepAddresses() {}
-  // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
+  // Frees now and says what failed; the destructor does the same and logs. Where the driver unmaps nothing the memory
+  // stays as it is, and a second call tries again. Else nobody calls the driver a second time.
   Status Release();
   // After a sticky context error, or at exit: the segment calls the driver no more, and its memory ends with the
   // process.
@@ -129,6 +130,8 @@ class Segment {
   virtual Status RevokePeer(int peer);
   virtual Status ReleaseMemory() = 0;
 
+  // For a ReleaseMemory that failed: the memory is still there, and Release may be called again.
+  void LiveOn() { lives_ = true; }
   // For destructors of derived classes: in the base destructor their functions are gone.
   void ReleaseAndLog();
   // Call it when the memory goes: an open descriptor keeps it, and the next memory has handles of its own.

@@ -39,6 +39,7 @@ Territory::Territory(const Backing& backing, AddressRange range, std::span<const
 Territory::~Territory() {
   const std::shared_ptr<KeptAddresses> others = std::exchange(kept_, nullptr);
   ReleaseAndLog();
+  if (!pages_.empty()) Abandon();  // the memory is still mapped, so neither it nor the addresses can be released
 }
 
 Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
@@ -210,7 +211,7 @@ uint64_t Territory::missing_bytes() const {
 Status Territory::ReleaseMemory() {
   Status first = UnmapPages(pages_.begin(), pages_.end());
   if (!first.ok()) {
-    Abandon();  // the memory is still mapped, so neither it nor the addresses can be released
+    LiveOn();
     return first;
   }
   for (auto& [at, page] : pages_) KeepFirst(first, page.memory.Release());

@@ -197,6 +197,7 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
 // ended: its last territory may be what keeps it alive.
 Status ExpandableGrower::ReleaseEmptyTerritories() {
   for (auto territory = territories_.begin(); territory != territories_.end();) {
+    NewSegments going(1);
     const auto [address, index] = *territory++;
     {
       MutexLock lock(blocks_.mutex());
@@ -204,10 +205,10 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
       engine().RemoveTerritory(index);
     }
     // Out of the table before the addresses go back: the driver may give them to another pool at once.
-    const std::unique_ptr<Segment> taken = segments_.book.Take(index);
+    going.front() = NewSegment(Room(), segments_.book.Take(index), AddressTable::Entry());
     basis_.runtime.addresses.Remove(address);
     territories_.erase(address);
-    COMMPOOL_TRY(taken->Release());
+    COMMPOOL_TRY(segments_.maker.ReleaseOrSetAside(std::move(going)));
   }
   return Status();
 }

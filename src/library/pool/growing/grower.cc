@@ -83,7 +83,9 @@ void Grower::Describe(engine::GrowthRequest& request) const {
 Result<uint64_t> Grower::Release(uint64_t keep_bytes, Wait wait) {
   const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last memory may hold the last reference
   MutexLock growth(basis_.growth());
-  return ReleaseHeld(keep_bytes, wait);
+  const Status again = segments_.maker.ReleaseSetAside(Pinned::kStay);  // what an earlier call could not unmap
+  Result<uint64_t> released = ReleaseHeld(keep_bytes, wait);
+  return again.ok() ? std::move(released) : again;
 }
 
 Result<uint64_t> Grower::ReleaseAtOnce() {

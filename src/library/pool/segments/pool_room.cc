@@ -77,11 +77,10 @@ uint64_t PoolRoom::CollectionBytes() const {
 }
 
 // `asleep_bytes_` changes under the growth lock alone, so no bytes are returned twice.
-void PoolRoom::Return(uint64_t bytes) {
-  // Memory that sleeps has returned its room already.
+Room PoolRoom::Of(uint64_t bytes) {
   const uint64_t asleep = std::min(bytes, asleep_bytes());
   asleep_bytes_.fetch_sub(asleep, std::memory_order_relaxed);
-  account_->Return(bytes - asleep);
+  return Room(*account_, bytes - asleep);
 }
 
 void PoolRoom::Sleep(uint64_t bytes) {

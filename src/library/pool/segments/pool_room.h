@@ -26,8 +26,10 @@ class PoolRoom {
   // free: then the driver is asked. Comes before the memory is made, so no two pools make memory for the last bytes of
   // a limit.
   Result<Room> Take(uint64_t bytes) const;
-  // For memory that has gone back to the driver. Bytes that sleep have returned their room before.
-  void Return(uint64_t bytes) COMMPOOL_REQUIRES(kGrowthLock);
+  // The room of memory that is about to go: it returns with its object. Bytes that sleep have returned theirs before.
+  Room Of(uint64_t bytes) COMMPOOL_REQUIRES(kGrowthLock);
+  // For memory that has gone back to the driver.
+  void Return(uint64_t bytes) COMMPOOL_REQUIRES(kGrowthLock) { const Room returned = Of(bytes); }
   // The pool's memory has gone to sleep: other pools may have its room.
   void Sleep(uint64_t bytes) COMMPOOL_REQUIRES(kGrowthLock);
   // Takes the room of what sleeps again, for it is about to wake. kOutOfMemory under the device's limit.

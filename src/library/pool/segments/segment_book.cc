@@ -57,6 +57,9 @@ uint64_t SegmentBook::count() const {
 
 // Its room stays taken: the memory is there.
 void SegmentBook::SetAside(NewSegments segments, Aside how) {
+  for (NewSegment& segment : segments) {
+    if (how != Aside::kRefused) segment->KeepAddresses();
+  }
   MutexLock lock(mutex_);
   NewSegments& others = how == Aside::kPinned ? pinned_aside_ : set_aside_;
   others.splice(others.end(), segments);

@@ -38,15 +38,6 @@ class NewSegment {
     return std::move(segment_);
   }
 
-  // Releases the memory, and keeps the addresses out of use: another rank may still know what was there. For memory
-  // that was set aside (SetAside).
-  Status Release() {
-    segment_->KeepAddresses();
-    Status status = segment_->Release();
-    if (!status.ok()) room_.Keep();  // still mapped
-    return status;
-  }
-
   // Keeps the memory, and its room, until the process ends: somebody may still use it.
   void Abandon() {
     segment_->Abandon();
@@ -82,9 +73,10 @@ class SegmentBook {
   uint64_t count() const;
 
   // Memory is set aside when this rank needs it no more, but another rank or NCCL may still use it. It stays mapped,
-  // and serves nobody. kPinned: NCCL has not ended its registration on this rank.
-  enum class Aside { kUnpinned, kPinned };
-  // Cannot fail: it moves the list's nodes.
+  // and serves nobody. kPinned: NCCL has not ended its registration on this rank. kRefused: nobody uses it, but the
+  // driver did not unmap it.
+  enum class Aside { kUnpinned, kPinned, kRefused };
+  // Cannot fail: it moves the list's nodes. Addresses that another rank may still know stay out of use for good.
   void SetAside(NewSegments segments, Aside how);
   // The caller releases or abandons them, without the lock.
   NewSegments TakeSetAside(Pinned pinned);

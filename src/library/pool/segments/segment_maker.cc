@@ -81,6 +81,7 @@ std::vector<engine::SegmentIndex> SegmentMaker::ChooseFree(uint64_t keep_bytes, 
 
 // From the engine outwards: who could hand the memory out forgets it first, the driver gets it last.
 Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
+  NewSegments going(1);  // made here, because nothing may fail later
   // The engine forgets the segment first, so that no thread gets a block of it. The address table forgets it before the
   // memory goes, because the driver may then give its addresses to another pool.
   {
@@ -89,17 +90,16 @@ Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addr
     blocks_.engine().RemoveSegment(index);
   }
   // From here on nobody finds it: neither the engine nor the books.
-  const std::unique_ptr<Segment> segment = book_.Take(index);
+  std::unique_ptr<Segment> segment = book_.Take(index);
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.addresses.Remove(range.address);
   LogSegment(range, basis_.name(), "gives back");
   basis_.record.Tell(recording::SegmentGone{.address = range.address, .bytes = range.bytes});
   basis_.runtime.observer.SegmentGone(range.address);
   *released += range.bytes;
-  room_.Return(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();
-  const WithoutFastPaths uncached;  // a function of the program may run
-  COMMPOOL_TRY(segment->Release());
+  going.front() = NewSegment(room_.Of(range.bytes), std::move(segment), AddressTable::Entry());
+  COMMPOOL_TRY(ReleaseOrSetAside(std::move(going)));
   return true;
 }
 
@@ -114,10 +114,25 @@ Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& 
   return released;
 }
 
-// Goes on after a failure, and returns the first.
+// Its room stays taken until it is gone.
+Status SegmentMaker::ReleaseOrSetAside(NewSegments segments) {
+  const WithoutFastPaths uncached;  // a function of the program may run
+  Status first;
+  for (auto segment = segments.begin(); segment != segments.end();) {
+    Status status = (*segment)->Release();
+    segment = status.ok() ? segments.erase(segment) : std::next(segment);
+    KeepFirst(first, std::move(status));
+  }
+  book_.SetAside(std::move(segments), SegmentBook::Aside::kRefused);
+  return first;
+}
+
 Status SegmentMaker::ReleaseSetAside(Pinned pinned) {
+  NewSegments segments = book_.TakeSetAside(pinned);
+  if (segments.empty()) return Status();  // as nearly always
   const ContextGuard current = basis_.MakeCurrent();
-  return FirstFailureOf(book_.TakeSetAside(pinned), [](NewSegment& segment) { return segment.Release(); });
+  const RelaxedCapture relaxed(basis_.driver);  // another thread may capture, unannounced
+  return ReleaseOrSetAside(std::move(segments));
 }
 
 }  // namespace commpool::internal

@@ -59,12 +59,15 @@ class SegmentMaker {
   // Releases those of the segments that are wholly free and that no stream uses any more; returns their bytes. The
   // caller has deregistered them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(kGrowthLock);
-  // Release for one segment; false where another thread got a block of it meanwhile. Adds the bytes to `*released`
-  // before the driver's call, so they count even where that fails.
+  // Release for one segment; false where another thread got a block of it meanwhile. Where the driver refuses, the
+  // memory is set aside, and its bytes count in `*released` all the same.
   Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
       COMMPOOL_REQUIRES(kGrowthLock);
-  // Releases what was set aside. Pinned memory goes only after a loss, with every communicator abandoned and the device
-  // idle; unpinned memory also where all ranks end the pool together.
+  // Releases memory that nobody finds any more, and sets aside what the driver refuses. Goes on after a failure, and
+  // returns the first.
+  Status ReleaseOrSetAside(NewSegments segments);
+  // Tries that again for what was set aside. Pinned memory goes only after a loss, with every communicator abandoned
+  // and the device idle; unpinned memory also where all ranks end the pool together.
   Status ReleaseSetAside(Pinned pinned);
 
  private:
