@@ -185,6 +185,48 @@ TEST_F(SymmetricPoolFailure, ATrimKeepsWhatItIsAskedToKeep) {
   EXPECT_EQ(ReservedBytes(last()), 2 * kMiB) << "the last segment went";
 }
 
+TEST_F(SymmetricPoolFailure, ATrimThatOneDriverRefusesLeavesTheRanksAlike) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  for (const uint64_t bytes : {2 * kMiB, 4 * kMiB}) ExpectOk(Reserve(bytes));
+  {
+    const InjectedFault one({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+    const Statuses statuses = Trim(0);
+    EXPECT_EQ(std::count_if(statuses.begin(), statuses.end(), [](const Status& status) { return status.ok(); }), last())
+        << "the other ranks have nothing to tell";
+  }
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 0u);
+  ExpectOk(Reserve(2 * kMiB));
+  Free(Allocate(kMiB));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Verify(); }));
+}
+
+// The other ranks are gone by then, so this one closes alone.
+TEST_F(SymmetricPoolFailure, ACloseThatOneDriverRefusesIsDoneOnceThatRankRepeatsIt) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  Statuses statuses;
+  {
+    const InjectedFault one({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+    statuses = Close();
+  }
+  int refused = 0;
+  for (int rank = 0; rank <= last(); ++rank) {
+    Pool& pool = PoolOf(group()[rank]);
+    const bool here = !statuses[static_cast<size_t>(rank)].ok();
+    refused += here ? 1 : 0;
+    const MemoryAccount& account = runtime().devices().Get(rank).value()->account();
+    EXPECT_EQ(account.taken(), here ? 2 * kMiB : 0u);
+    EXPECT_EQ(pool.basis().life.closed(), !here);
+    EXPECT_EQ(pool.mode().Reserve(kMiB).code(), StatusCode::kFailedPrecondition) << "it asks no other rank";
+    EXPECT_TRUE(pool.Close().ok());
+    EXPECT_TRUE(pool.basis().life.closed());
+    EXPECT_EQ(account.taken(), 0u);
+  }
+  EXPECT_EQ(refused, 1);
+}
+
 TEST_F(SymmetricPoolFailure, ALimitHoldsOnAll) {
   ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.limit_bytes = 4 * kMiB; }));
   ExpectOk(Reserve(4 * kMiB));

@@ -122,8 +122,8 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
 // Only for the thread that made the group: it would wait for itself. Another thread may call for one of the pools while
 // a third one calls for the rest.
 Status Collective::CheckCalled(size_t present) const {
-  // Closed on every rank, so nobody waits for this one.
-  if (basis_.life.closed()) return FailedPrecondition(basis_.title, " is closed");
+  // Closed on every rank, so nobody waits for this one, even if it has memory left.
+  if (basis_.life.closed() || ended()) return FailedPrecondition(basis_.title, " is closed");
   const PoolGroup* const group = basis_.group.get();
   const bool incomplete = group != nullptr && group->IsOfThisThread() && present != group->size();
   return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();
@@ -170,6 +170,7 @@ Result<Agreed> Collective::Begin(const Proposal& proposal) {
 Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
   for (const auto& [pool, proposal] : pools) {
     // Only pools of the same group count: others need not be in the call.
+    pool.basis_.collective.AssertHeld();
     const auto together = std::count_if(pools.begin(), pools.end(), [&pool = pool](const PoolProposal& other) {
       return other.pool.basis_.group == pool.basis_.group;
     });

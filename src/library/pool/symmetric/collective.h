@@ -104,6 +104,7 @@ class Collective {
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(basis_.collective);
   // Ends the channel. No call may come after this.
   void End() COMMPOOL_REQUIRES(basis_.collective);
+  bool ended() const COMMPOOL_REQUIRES(basis_.collective) { return channel_ == nullptr; }
 
   // Publishes the sequence in the background, as this rank of home. Call it once the ranks have agreed on the epoch:
   // before, their sequences may differ.
@@ -120,7 +121,7 @@ class Collective {
  private:
   // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
   // this thread made together with this one are in the call.
-  Status CheckCalled(size_t present) const;
+  Status CheckCalled(size_t present) const COMMPOOL_REQUIRES(basis_.collective);
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
   void AwaitStranded();
   // This rank's message for the first round, after everything that can make frees count in this call. A host without

@@ -229,36 +229,35 @@ Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
   return Collective::Begin(ProposalsOf(pools, verify)).status();
 }
 
-// Called where no rank has a registration of the segments any more, or no other rank is left. `*released` counts what
-// went before a failure too.
-Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses,
-                            uint64_t* released) {
+// Called where no rank has a registration of the segments any more, or no other rank is left.
+Result<uint64_t> SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses) {
   const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(basis_.growth());
+  uint64_t released = 0;
+  Status first;
   for (const engine::SegmentIndex index : segments) {
-    bool gone = COMMPOOL_TRY(segments_.maker.ReleaseOne(index, addresses, released));
+    const Result<bool> gone = segments_.maker.ReleaseOne(index, addresses, &released);
+    KeepFirst(first, gone.status());
     // The segments were free when the ranks agreed, and their frees cannot be taken back.
-    if (!gone) return FailedPrecondition(basis_.title, ": another thread allocated during a collective call");
+    if (gone.ok() && !*gone) {
+      KeepFirst(first, FailedPrecondition(basis_.title, ": another thread allocated during a collective call"));
+    }
   }
-  return Status();
+  if (!first.ok()) return first;
+  return released;
 }
 
 // For trim and close, whose segments every rank has chosen alike. A failure to unmap peers' memory does not keep the
 // registrations from ending.
-Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
-  if (segments.empty()) return uint64_t{0};
-  COMMPOOL_TRY(collective_.TearDown([&] {
+Status SymmetricMode::TearDown(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
+  if (segments.empty()) return Status();
+  return collective_.TearDown([&] {
     basis_.collective.AssertHeld();
     if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
     const Status unmapped = ForgetPeers(segments);
     const Status deregistered = segments_.Deregister(segments);
     return deregistered.ok() ? unmapped : deregistered;
-  }));
-  // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
-  // been used again, an old window would have led to another block.
-  uint64_t released = 0;
-  COMMPOOL_TRY(Unmap(segments, Addresses::kFree, &released));
-  return released;
+  });
 }
 
 // Registered segments go too, for every rank makes this call.
@@ -268,7 +267,10 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
   // Every rank chooses the same segments: Begin has applied the same frees on all of them.
   const std::vector<engine::SegmentIndex> chosen = segments_.maker.ChooseFree(keep_bytes, Pinned::kGo);
-  return Release(chosen, UnmatchedFrees::kKeep);
+  COMMPOOL_TRY(TearDown(chosen, UnmatchedFrees::kKeep));
+  // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
+  // been used again, an old window would have led to another block.
+  return Unmap(chosen, Addresses::kFree);
 }
 
 namespace {
@@ -312,10 +314,14 @@ Status SymmetricMode::AwaitOwnFrees() {
                  "or revoke does not help: end the process");
 }
 
-void SymmetricMode::EndClose() {
+// What is left then is this rank's alone. So a close that is repeated needs no other rank.
+Status SymmetricMode::EndClose(Addresses addresses, Pinned pinned) {
   losses_.Stop();
   collective_.End();
-  basis_.life.EndClose();
+  Status status = segments_.maker.ReleaseSetAside(pinned);
+  KeepFirst(status, Unmap(segments_.book.Indexes(), addresses).status());
+  if (status.ok()) basis_.life.EndClose();
+  return status;
 }
 
 // All that can refuse comes before BeginClose. A failure after it leaves the pool closing, and close() may be repeated.
@@ -327,11 +333,7 @@ Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(basis_.Named(AwaitOwnFrees().under("close")));
   ApplyOwnFrees();
   COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
-  uint64_t released = 0;
-  COMMPOOL_TRY(Unmap(segments_.book.Indexes(), Addresses::kKeep, &released));
-  COMMPOOL_TRY(segments_.maker.ReleaseSetAside(Pinned::kGo));
-  EndClose();
-  return Status();
+  return EndClose(Addresses::kKeep, Pinned::kGo);
 }
 
 // May be repeated after a failure; a pool that is closed stays so.
@@ -340,17 +342,17 @@ Status SymmetricMode::Close() {
   if (basis_.life.closed()) return Status();
   // After a loss: nobody is left to agree with.
   if (HasNoCommunicator()) return CloseWithoutRanks();
+  // The ranks have parted in an earlier call, which left memory here.
+  if (collective_.ended()) return EndClose(Addresses::kFree, Pinned::kStay);
   Status readiness = basis_.device->health().first_error();
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
   // All ranks close, or none: a live block on one rank refuses the close on all.
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
   basis_.life.BeginClose();
-  const std::vector<engine::SegmentIndex> all = segments_.book.Indexes();
-  COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
+  COMMPOOL_TRY(TearDown(segments_.book.Indexes(), UnmatchedFrees::kApply));
   Status status = segments_.registrations.RemoveAll();
   // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.
-  KeepFirst(status, segments_.maker.ReleaseSetAside(Pinned::kStay));
-  EndClose();
+  KeepFirst(status, EndClose(Addresses::kFree, Pinned::kStay));
   return status;
 }
 

@@ -94,8 +94,9 @@ class SymmetricMode final : public PoolMode {
   // Waits until nobody uses the memory any more, as far as this rank alone can tell. Waits for the device, so a
   // collective with a lost rank may keep it until the deadline.
   Status AwaitOwnFrees() COMMPOOL_REQUIRES(basis_.collective);
-  // The end of both ways to close: no rank is heard or told any more.
-  void EndClose() COMMPOOL_REQUIRES(basis_.collective);
+  // The end of both ways to close: no rank is heard or told any more, and all memory goes. The pool is closed once it
+  // has.
+  Status EndClose(Addresses addresses, Pinned pinned) COMMPOOL_REQUIRES(basis_.collective);
   // Ends the publishing of calls and the watch for lost ranks.
   void StopListening();
   // Whether the pool may leave its home, once nobody uses the memory. It has all of it still.
@@ -141,11 +142,12 @@ class SymmetricMode final : public PoolMode {
   // What happens to frees that not every rank has made, or that wait for the device. kApply at the pool's end, when no
   // rank has a live block.
   enum class UnmatchedFrees { kKeep, kApply };
-  // Deregisters these segments on every rank and releases them.
-  Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
+  // Deregisters these segments on every rank.
+  Status TearDown(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
       COMMPOOL_REQUIRES(basis_.collective);
-  // The caller has deregistered them on every rank. Stops at the first segment that cannot go.
-  Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
+  // Releases segments that the caller has deregistered on every rank; returns their bytes. Goes on after a failure, so
+  // that all ranks have the same segments afterwards, and returns the first.
+  Result<uint64_t> Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses)
       COMMPOOL_EXCLUDES(kGrowthLock);
   // Maps those segments from all ranks that are not mapped yet. Every rank calls it.
   Status MapLacking() COMMPOOL_REQUIRES(basis_.collective);
