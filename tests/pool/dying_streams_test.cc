@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -22,14 +23,17 @@ constexpr uint64_t kBlock = 3 * kMiB;
 class HeldStream {
  public:
   HeldStream(const CudaDriver& cuda, CUstream stream) {
-    const auto wait = [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); };
-    EXPECT_EQ(cuda.cuLaunchHostFunc(stream, wait, &ended_), CUDA_SUCCESS);
+    // Its own, because it may still look at it when this object is gone.
+    auto ended = std::make_unique<std::future<void>>(end_.get_future());
+    const auto wait = [](void* future) {
+      std::unique_ptr<std::future<void>>(static_cast<std::future<void>*>(future))->wait();
+    };
+    EXPECT_EQ(cuda.cuLaunchHostFunc(stream, wait, ended.release()), CUDA_SUCCESS);
   }
   void End() { end_.set_value(); }
 
  private:
   std::promise<void> end_;
-  std::shared_future<void> ended_ = end_.get_future().share();
 };
 
 class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode> {
