@@ -311,6 +311,7 @@ TEST_F(ExpandablePools, LeaveAPeerNoAccessWhereItsGrantFailsBehindAHole) {
   ASSERT_EQ(Get(pool).Trim(0).value(), 2 * kPage);
   {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
+    InjectedFault undo({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 2});
     const Status refused = Get(pool).segments().peers.Grant({1});
     EXPECT_NE(refused.message().find("cuMemSetAccess"), std::string::npos) << refused.message();
   }

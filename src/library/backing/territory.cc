@@ -152,9 +152,11 @@ Status Territory::GrantPeers(std::span<const int> peers) {
 Status Territory::RevokePeer(int peer) {
   const std::span<const int> alone(&peer, 1);
   Status revoked = ChangeAccess(alone, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-  if (revoked.ok()) peers_.erase(peer);
-  // Some pages may have lost it.
-  if (!revoked.ok()) static_cast<void>(ChangeAccess(alone, flags_of_peers_));
+  if (revoked.ok()) {
+    peers_.erase(peer);
+  } else if (peers_.contains(peer)) {
+    static_cast<void>(ChangeAccess(alone, flags_of_peers_));  // some pages may have lost it
+  }
   return revoked;
 }
 
@@ -173,16 +175,17 @@ void Territory::ReleaseUnmapped() {
 }
 
 Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
-  while (first != last) {
-    uint64_t bytes = 0;
-    auto end = first;
-    for (; end != last && !end->second.open && end->first == first->first + bytes; ++end) {
-      Page& page = end->second;
-      if (!page.mapping.valid()) page.mapping = COMMPOOL_TRY(Mapping::Map(driver(), end->first, page.memory));
-      bytes += page.bytes;
-    }
-    if (bytes > 0) COMMPOOL_TRY(Open(first->first, bytes));
-    first = bytes > 0 ? end : std::next(first);
+  for (auto page = first; page != last; ++page) {
+    if (page->second.mapping.valid()) continue;
+    page->second.mapping = COMMPOOL_TRY(Mapping::Map(driver(), page->first, page->second.memory));
+  }
+  const auto is_open = [](const auto& page) { return page.second.open; };
+  while ((first = std::find_if_not(first, last, is_open)) != last) {
+    const auto end = std::find_if(first, last, is_open);
+    COMMPOOL_TRY(ForEachRow(first, end, [this](Pages::iterator begin, Pages::iterator, uint64_t bytes) {
+      return Open(begin->first, bytes);
+    }));
+    first = end;
   }
   return Status();
 }
