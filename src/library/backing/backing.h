@@ -113,6 +113,8 @@ class Segment {
   // Frees now and says what failed; the destructor does the same and logs. Where the driver unmaps nothing the memory
   // stays as it is, and a second call tries again. Else nobody calls the driver a second time.
   Status Release();
+  // False once it was released, also where the driver did not free all of it, or abandoned.
+  bool lives() const { return lives_; }
   // After a sticky context error, or at exit: the segment calls the driver no more, and its memory ends with the
   // process.
   virtual void Abandon();

@@ -197,7 +197,6 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
 // ended: its last territory may be what keeps it alive.
 Status ExpandableGrower::ReleaseEmptyTerritories() {
   for (auto territory = territories_.begin(); territory != territories_.end();) {
-    NewSegments going(1);
     const auto [address, index] = *territory++;
     {
       MutexLock lock(blocks_.mutex());
@@ -205,10 +204,10 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
       engine().RemoveTerritory(index);
     }
     // Out of the table before the addresses go back: the driver may give them to another pool at once.
-    going.front() = NewSegment(Room(), segments_.book.Take(index), AddressTable::Entry());
+    std::unique_ptr<Segment> taken = segments_.book.Take(index);
     basis_.runtime.addresses.Remove(address);
     territories_.erase(address);
-    COMMPOOL_TRY(segments_.maker.ReleaseOrSetAside(std::move(going)));
+    COMMPOOL_TRY(segments_.maker.ReleaseOrSetAside({Room(), std::move(taken), AddressTable::Entry()}));
   }
   return Status();
 }

@@ -81,7 +81,6 @@ std::vector<engine::SegmentIndex> SegmentMaker::ChooseFree(uint64_t keep_bytes, 
 
 // From the engine outwards: who could hand the memory out forgets it first, the driver gets it last.
 Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
-  NewSegments going(1);  // made here, because nothing may fail later
   // The engine forgets the segment first, so that no thread gets a block of it. The address table forgets it before the
   // memory goes, because the driver may then give its addresses to another pool.
   {
@@ -98,8 +97,7 @@ Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addr
   basis_.runtime.observer.SegmentGone(range.address);
   *released += range.bytes;
   if (addresses == Addresses::kKeep) segment->KeepAddresses();
-  going.front() = NewSegment(room_.Of(range.bytes), std::move(segment), AddressTable::Entry());
-  COMMPOOL_TRY(ReleaseOrSetAside(std::move(going)));
+  COMMPOOL_TRY(ReleaseOrSetAside({room_.Of(range.bytes), std::move(segment), AddressTable::Entry()}));
   return true;
 }
 
@@ -114,17 +112,16 @@ Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& 
   return released;
 }
 
-// Its room stays taken until it is gone.
-Status SegmentMaker::ReleaseOrSetAside(NewSegments segments) {
+// Its room stays taken as long as it is mapped.
+Status SegmentMaker::ReleaseOrSetAside(NewSegment segment) {
   const WithoutFastPaths uncached;  // a function of the program may run
-  Status first;
-  for (auto segment = segments.begin(); segment != segments.end();) {
-    Status status = (*segment)->Release();
-    segment = status.ok() ? segments.erase(segment) : std::next(segment);
-    KeepFirst(first, std::move(status));
+  Status status = segment->Release();
+  if (segment->lives()) {
+    NewSegments refused;
+    refused.push_back(std::move(segment));
+    book_.SetAside(std::move(refused), SegmentBook::Aside::kRefused);
   }
-  book_.SetAside(std::move(segments), SegmentBook::Aside::kRefused);
-  return first;
+  return status;
 }
 
 Status SegmentMaker::ReleaseSetAside(Pinned pinned) {
@@ -132,7 +129,7 @@ Status SegmentMaker::ReleaseSetAside(Pinned pinned) {
   if (segments.empty()) return Status();  // as nearly always
   const ContextGuard current = basis_.MakeCurrent();
   const RelaxedCapture relaxed(basis_.driver);  // another thread may capture, unannounced
-  return ReleaseOrSetAside(std::move(segments));
+  return FirstFailureOf(segments, [&](NewSegment& segment) { return ReleaseOrSetAside(std::move(segment)); });
 }
 
 }  // namespace commpool::internal

@@ -63,9 +63,8 @@ class SegmentMaker {
   // memory is set aside, and its bytes count in `*released` all the same.
   Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
       COMMPOOL_REQUIRES(kGrowthLock);
-  // Releases memory that nobody finds any more, and sets aside what the driver refuses. Goes on after a failure, and
-  // returns the first.
-  Status ReleaseOrSetAside(NewSegments segments);
+  // Releases memory that nobody finds any more, and sets it aside where the driver unmaps nothing.
+  Status ReleaseOrSetAside(NewSegment segment);
   // Tries that again for what was set aside. Pinned memory goes only after a loss, with every communicator abandoned
   // and the device idle; unpinned memory also where all ranks end the pool together.
   Status ReleaseSetAside(Pinned pinned);
