@@ -325,7 +325,7 @@ Status SymmetricMode::EndClose(Addresses addresses, Pinned pinned) {
 }
 
 // All that can refuse comes before BeginClose. A failure after it leaves the pool closing, and close() may be repeated.
-Status SymmetricMode::CloseWithoutRanks() {
+Status SymmetricMode::CloseWithoutRanks(Addresses addresses, Pinned pinned) {
   COMMPOOL_TRY(basis_.device->health().first_error());
   COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
@@ -333,7 +333,7 @@ Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(basis_.Named(AwaitOwnFrees().under("close")));
   ApplyOwnFrees();
   COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
-  return EndClose(Addresses::kKeep, Pinned::kGo);
+  return EndClose(addresses, pinned);
 }
 
 // May be repeated after a failure; a pool that is closed stays so.
@@ -341,9 +341,9 @@ Status SymmetricMode::Close() {
   MutexLock collective(basis_.collective);
   if (basis_.life.closed()) return Status();
   // After a loss: nobody is left to agree with.
-  if (HasNoCommunicator()) return CloseWithoutRanks();
+  if (HasNoCommunicator()) return CloseWithoutRanks(Addresses::kKeep, Pinned::kGo);
   // The ranks have parted in an earlier call, which left memory here.
-  if (collective_.ended()) return EndClose(Addresses::kFree, Pinned::kStay);
+  if (collective_.ended()) return CloseWithoutRanks(Addresses::kFree, Pinned::kStay);
   Status readiness = basis_.device->health().first_error();
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
   // All ranks close, or none: a live block on one rank refuses the close on all.

@@ -84,9 +84,8 @@ class SymmetricMode final : public PoolMode {
   void RecordInNewHome() const;
   // Whether every communicator was abandoned, so that no call reaches another rank.
   bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations.empty(); }
-  // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
-  // on may still know what was there.
-  Status CloseWithoutRanks() COMMPOOL_REQUIRES(basis_.collective);
+  // Ends the pool in order without the other ranks. kKeep: a rank that lives on may still know what was there.
+  Status CloseWithoutRanks(Addresses addresses, Pinned pinned) COMMPOOL_REQUIRES(basis_.collective);
   // `call`: for the message, such as "close()".
   Status CheckNoLiveBlocks(const char* call) const;
   // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
