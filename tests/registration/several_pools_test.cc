@@ -288,6 +288,8 @@ TEST_F(SeveralPools, SleepAndWakeOnAllRanksWhateverAFixedPoolBesideThemDoes) {
       EXPECT_TRUE(rank.number != 0 || call({fixed}, &Pool::Wake).ok());
       EXPECT_EQ(call(both, &Pool::Wake).code(), expected) << "it is awake already";
       EXPECT_FALSE(symmetric.basis().life.asleep());
+      const std::string first = runtime().pools().Find(both.front()).value()->name();
+      EXPECT_EQ(call(both, &Pool::Wake).message().find("pool " + first), 0u) << "of both that fail the first is told";
     }
     return runtime().DestroyPool(fixed);
   }));

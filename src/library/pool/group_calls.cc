@@ -321,6 +321,7 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
   // Before the ranks begin, because only one thread at a time may use a communicator: registrations end and come back
   // with it.
   Status first = RunAsOne(runtime, alone, part);
+  Status next;
   std::vector<Used> used;
   for (const std::shared_ptr<Pool>& pool : ranked) {
     used.push_back(UsedBy(*pool, nullptr));
@@ -331,7 +332,9 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
   const auto run_queue = [&](const Queue& queue) {
     return FirstFailureOf(ByHome(queue, ranked), [&](const Pools& home) { return RunAsOne(runtime, home, part); });
   };
-  if (!ranked.empty()) KeepFirst(first, RunTogether(runtime, QueuesOf(used), run_queue));
+  if (!ranked.empty()) next = RunTogether(runtime, QueuesOf(used), run_queue);
+  if (pools.front()->symmetric()) std::swap(first, next);
+  KeepFirst(first, std::move(next));
   return first;
 }
 
