@@ -12,12 +12,14 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
 
 # GoogleTest puts the place of the skip on a line before its reason.
 _PLACE = re.compile(r"^\S+:\d+$")
+_SHOWN = 400  # characters of what a failure says; its log has the rest
 
 
 @dataclasses.dataclass
@@ -51,8 +53,9 @@ def count_report(tally, label, text, status):
         class_name = case.get("classname")
         name = label if not class_name else f"{label} {class_name}.{case.get('name')}"
         skipped = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            tally.failures.append(name)
+        failure = next(iter([*case.findall("failure"), *case.findall("error")]), None)
+        if failure is not None:
+            tally.failures.append(f"{name}: {textwrap.shorten(_reason(failure), _SHOWN)}")
             failed = True
         elif skipped is not None:
             tally.skips.append(f"{name}: {_reason(skipped)}")

@@ -70,7 +70,7 @@ class CountTests(unittest.TestCase):
 
     def test_a_failed_case_is_named(self):
         tally = self.tally(("//tests:a_test", "FAILED", GTEST.format(FAILURE)))
-        self.assertEqual(tally.failures, ["//tests:a_test A.Fails"])
+        self.assertEqual(tally.failures, ["//tests:a_test A.Fails: 1 is not 2"])
         self.assertFalse(tally.good())
 
     def test_a_crash_fails_though_no_case_did(self):
@@ -81,7 +81,7 @@ class CountTests(unittest.TestCase):
     def test_a_second_attempt_hides_no_failure(self):
         tally = self.tally(("//tests:a_test", "FAILED", GTEST.format(FAILURE)),
                            ("//tests:a_test", "PASSED", GTEST.format("")))
-        self.assertEqual(tally.failures, ["//tests:a_test A.Fails"])
+        self.assertEqual(tally.failures, ["//tests:a_test A.Fails: 1 is not 2"])
         self.assertFalse(tally.good())
 
     def test_a_test_that_did_not_build_fails(self):
@@ -115,7 +115,8 @@ class CountTests(unittest.TestCase):
             "skipped: file0 A.Skips: needs two GPUs", "skipped: file0 A.DISABLED_Off: disabled in its source",
             "1 passed, 0 failed, 2 skipped"]))
         status, lines = self.main(GTEST.format(FAILURE))
-        self.assertEqual((status, lines[-2:]), (1, ["failed: file0 A.Fails", "1 passed, 1 failed, 2 skipped"]))
+        self.assertEqual((status, *lines[-2:]),
+                         (1, "failed: file0 A.Fails: 1 is not 2", "1 passed, 1 failed, 2 skipped"))
 
     def test_a_report_that_was_never_written_fails(self):
         self.assertEqual(self.main("")[0], 1)
