@@ -1,4 +1,7 @@
 // Fixed pools register local buffers: existing segments at once, later ones when asked.
+#include <functional>
+#include <vector>
+
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/fixed_fixture.h"
 #include "tools/common/sleep_alone.h"
@@ -65,15 +68,45 @@ TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
   ExpectOk({pool().Free(block)});
 }
 
-class StayingRegistration : public FixedRegistration {
- protected:
-  void TearDown() override {
-    FixedRegistration::TearDown();
-    TakeReports();  // NCCL keeps for good what it would not end
+TEST_F(FixedRegistration, ThatNcclWouldNotEndKeepsItsMemoryMapped) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  const auto deregister = [&] { return pool().mode().Deregister(communicator()); };
+  const auto sleep = [&] { return SleepAlone(pool(), {.graphs = LiveGraphs::kDiscarded}); };
+  const auto close = [&] { return pool().Close(); };
+  for (const std::function<Status()>& end : std::vector<std::function<Status()>>{deregister, sleep, close}) {
+    ExpectOk({pool().mode().Reserve(32 * kMiB), pool().mode().RegisterWith(communicator())});
+    {
+      const InjectedFault fault({.call = "ncclCommDeregister", .result = ncclInternalError});
+      ExpectFailure(end(), StatusCode::kCommunicatorError, "ncclCommDeregister");
+    }
+    EXPECT_EQ(registered(), 1u);
+    EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
+    EXPECT_EQ(pool().Statistics().reserved_bytes.current, 32 * kMiB);
+    ExpectOk({end()});
+    EXPECT_EQ(registered(), 0u) << "NCCL was asked again";
+    if (pool().basis().life.asleep()) ExpectOk({WakeAlone(pool()), deregister()});
+    if (pool().basis().life.open()) {
+      EXPECT_EQ(pool().Trim(0).value(), 32 * kMiB);
+    }
+    EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "nothing registered was unmapped";
   }
-};
+}
 
-TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
+TEST_F(FixedRegistration, ThatNcclWouldNotEndIsEndedInAnAbandonment) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({pool().mode().Reserve(32 * kMiB), pool().mode().RegisterWith(communicator())});
+  {
+    const InjectedFault fault({.call = "ncclCommDeregister", .result = ncclInternalError});
+    EXPECT_FALSE(pool().mode().Deregister(communicator()).ok());
+  }
+  ExpectFailure(pool().mode().RegisterWith(communicator()), StatusCode::kFailedPrecondition,
+                "deregister it again first");
+  ExpectOk({pool().mode().AbandonCommunicator(communicator(), CommunicatorLife::kAlive)});
+  EXPECT_EQ(registered(), 0u);
+  EXPECT_EQ(pool().Trim(0).value(), 32 * kMiB);
+}
+
+TEST_F(FixedRegistration, KeepsItsMemoryMappedWhereWakingFails) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
   ExpectOk({pool().mode().Reserve(32 * kMiB), pool().mode().Reserve(64 * kMiB)});
   ExpectOk({pool().mode().RegisterWith(communicator())});
@@ -89,7 +122,6 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
   EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "nothing registered was unmapped";
   ExpectOk({WakeAlone(pool())});
   EXPECT_EQ(registered(), 2u);
-  AllowLeak("");
 }
 
 TEST_F(FixedRegistration, HasNoWindows) {

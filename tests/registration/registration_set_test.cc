@@ -44,6 +44,10 @@ InjectedFault FailRegistrationAfter(int calls) {
   return InjectedFault({.call = "ncclCommWindowRegister", .result = ncclSystemError, .skip = calls});
 }
 
+InjectedFault FailDeregistrationAfter(int calls, int count = 1) {
+  return InjectedFault({.call = "ncclCommWindowDeregister", .result = ncclSystemError, .skip = calls, .count = count});
+}
+
 TEST_F(RegistrationSets, HoldOneRegistrationAPair) {
   EXPECT_TRUE(set().empty());
   ExpectOk({set().Add(home(), First(2)), set().Add(other(), First(2))});
@@ -141,16 +145,63 @@ TEST_F(RegistrationSets, DeregisterASegmentEverywhereAndACommunicatorWhole) {
   ExpectOk({set().DeregisterSegment(7), set().Remove(other().handle), set().Remove(nullptr)});
 }
 
-TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
+TEST_F(RegistrationSets, KeepASegmentThatNcclWouldNotLetGo) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   ExpectOk({set().Add(home(), First(1))});
-  const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
   {
-    const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
-    EXPECT_EQ(set().DeregisterSegment(0).code(), StatusCode::kCommunicatorError);
+    const InjectedFault twice = FailDeregistrationAfter(0, 2);
+    for (int time = 0; time < 2; ++time) {
+      ExpectFailure(set().DeregisterSegment(0), StatusCode::kCommunicatorError, "ncclCommWindowDeregister");
+    }
   }
-  EXPECT_EQ(set().registrations(), 0u);
-  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // alive because of the fault
+  EXPECT_TRUE(set().IsRegistered(0)) << "so nobody unmaps it";
+  EXPECT_EQ(set().registrations(), 1u);
+  EXPECT_FALSE(set().Find(home().handle, segments()[0].address).ok()) << "its window may be half ended";
+  ExpectOk({set().DeregisterSegment(0)});
+  EXPECT_FALSE(set().IsRegistered(0));
+}
+
+TEST_F(RegistrationSets, SayWhatAFailedRegistrationCouldNotUndo) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  {
+    const InjectedFault second = FailRegistrationAfter(1);
+    const InjectedFault first = FailDeregistrationAfter(0);
+    ExpectFailure(set().Add(home(), First(2)), StatusCode::kCommunicatorError,
+                  "deregister or abandon the communicator before it ends");
+  }
+  EXPECT_TRUE(set().IsRegisteredWith(home().handle));
+  ExpectFailure(set().CheckNoneEnding(home().handle), StatusCode::kFailedPrecondition, "NCCL has not ended");
+  ExpectOk({set().Remove(home().handle), set().CheckNoneEnding(home().handle)});
+}
+
+TEST_F(RegistrationSets, KeepACommunicatorThatNcclWouldNotLetGo) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({set().Add(home(), First(2))});
+  {
+    const InjectedFault second = FailDeregistrationAfter(1);
+    ExpectFailure(set().Remove(home().handle), StatusCode::kCommunicatorError, "ncclCommWindowDeregister");
+  }
+  EXPECT_TRUE(set().IsRegisteredWith(home().handle));
+  EXPECT_FALSE(set().empty());
+  EXPECT_FALSE(set().Has(home().handle)) << "other ranks have left it, so later segments are not registered with it";
+  ExpectOk({set().RegisterSegment(segments()[2])});
+  EXPECT_EQ(set().registrations(), 1u);
+  ExpectOk({set().Remove(home().handle)});
+  EXPECT_FALSE(set().IsRegisteredWith(home().handle));
+  EXPECT_TRUE(set().empty());
+}
+
+TEST_F(RegistrationSets, EndWhatNcclWouldNotLetGoBeforeItIsRegisteredAgain) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({set().Add(home(), First(1))});
+  {
+    const InjectedFault once = FailDeregistrationAfter(0);
+    EXPECT_FALSE(set().DeregisterSegment(0).ok());
+  }
+  ExpectOk({set().RegisterSegment(segments()[0])});
+  EXPECT_EQ(set().registrations(), 1u);
+  EXPECT_TRUE(set().Find(home().handle, segments()[0].address).ok());
+  EXPECT_TRUE(EmulatorReports().empty()) << "never two windows over one memory";
 }
 
 TEST_F(RegistrationSets, EndAllTheyCanAndReturnTheFirstFailure) {
@@ -162,21 +213,24 @@ TEST_F(RegistrationSets, EndAllTheyCanAndReturnTheFirstFailure) {
     std::function<Status()> end;
     int failing;  // the failing call
     const Communicator& communicator;
-    size_t segment;
-    uint64_t left;
+    uint32_t segment;
+    uint64_t left;  // once the failing one has ended too
   };
   for (const Case& one :
        {Case{deregister, 0, home(), 0, 2}, Case{deregister, 1, other(), 0, 2}, Case{remove, 0, home(), 0, 2},
-        Case{remove, 1, home(), 1, 2}, Case{remove_all, 0, home(), 0, 0}, Case{remove_all, 2, other(), 0, 0}}) {
+        Case{remove, 1, home(), 1, 2}, Case{remove_all, 0, home(), 0, 0}, Case{remove_all, 2, home(), 1, 0}}) {
     ExpectOk({set().Add(home(), First(2)), set().Add(other(), First(2))});
-    const ncclComm_t handle = one.communicator.handle;
-    const ncclWindow_t kept = set().Find(handle, segments()[one.segment].address).value().window;
     {
-      const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError, .skip = one.failing});
+      const InjectedFault fault = FailDeregistrationAfter(one.failing);
       ExpectFailure(one.end(), StatusCode::kCommunicatorError, "ncclCommWindowDeregister");
     }
+    EXPECT_EQ(set().registrations(), one.left + 1);
+    EXPECT_TRUE(set().IsRegisteredWith(one.communicator.handle));
+    EXPECT_TRUE(set().IsRegistered(one.segment));
+    const uint64_t calls = CallCount("ncclCommWindowDeregister");
+    ExpectOk({one.end()});
+    EXPECT_EQ(CallCount("ncclCommWindowDeregister"), calls + 1) << "for the only one that is left";
     EXPECT_EQ(set().registrations(), one.left);
-    EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(handle, kept), ncclSuccess) << "the only one that is left";
     ExpectOk({set().RemoveAll()});
   }
 }
@@ -194,6 +248,22 @@ TEST_F(RegistrationSets, ForgettingCallsNothing) {
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);
 }
 
+TEST_F(RegistrationSets, ForgetWhatNcclWouldNotLetGoWithItsCommunicator) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({set().Add(home(), First(1))});
+  const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
+  {
+    const InjectedFault once = FailDeregistrationAfter(0);
+    EXPECT_FALSE(set().Remove(home().handle).ok());
+  }
+  EXPECT_EQ(set().held_bytes(), 0u) << "a later call may still end it";
+  EXPECT_EQ(set().Forget(home().handle), segments()[0].bytes);
+  EXPECT_EQ(set().held_bytes(), segments()[0].bytes);
+  EXPECT_FALSE(set().IsRegistered(0));
+  EXPECT_TRUE(set().empty());
+  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);
+}
+
 // Home first, then in the order of adding: the same on every rank, unlike their addresses.
 TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
@@ -201,12 +271,10 @@ TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
   const Communicator& first = ascending ? other() : home();
   const Communicator& second = ascending ? home() : other();
   ExpectOk({set().Add(first, First(1)), set().Add(second, First(1))});
-  const ncclWindow_t window = set().Find(first.handle, segments()[0].address).value().window;
-  {
-    const InjectedFault on_the_first({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
-    EXPECT_FALSE(set().DeregisterSegment(0).ok());
-  }
-  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(first.handle, window), ncclSuccess);  // alive because of the fault
+  const InjectedFault on_the_first = FailDeregistrationAfter(0);
+  EXPECT_FALSE(set().DeregisterSegment(0).ok());
+  EXPECT_TRUE(set().IsRegisteredWith(first.handle));
+  EXPECT_FALSE(set().IsRegisteredWith(second.handle));
 }
 
 }  // namespace

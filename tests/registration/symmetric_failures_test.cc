@@ -227,6 +227,24 @@ TEST_F(SymmetricPoolFailure, ACloseThatOneDriverRefusesIsDoneOnceThatRankRepeats
   EXPECT_EQ(refused, 1);
 }
 
+TEST_F(SymmetricPoolFailure, ADeregisterThatFailedOnOneRankMayBeRepeated) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::vector<ncclComm_t> second = group().ConnectFrom(0);
+  const auto of = [&](const Rank& rank) { return second[static_cast<size_t>(rank.number)]; };
+  const auto deregister = [&] { return Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(of(rank)); }); };
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(of(rank)); }));
+  {
+    const InjectedFault one({.call = "ncclCommWindowDeregister", .result = ncclInternalError});
+    ExpectFailure(deregister(), StatusCode::kCommunicatorError, "deregistering failed on rank ");
+  }
+  ExpectOk(Reserve(4 * kMiB));  // with home alone: no rank waits for another on what they have left
+  ExpectOk(deregister());
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(RegisteredSegments(rank), 2u);
+  group().Destroy(second);
+}
+
 TEST_F(SymmetricPoolFailure, ALimitHoldsOnAll) {
   ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.limit_bytes = 4 * kMiB; }));
   ExpectOk(Reserve(4 * kMiB));

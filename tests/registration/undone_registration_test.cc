@@ -62,7 +62,7 @@ TEST_F(UndoneRegistration, GivesTheMemoryBackWhereEveryRankHasUndoneIt) {
 }
 
 TEST_F(UndoneRegistration, KeepsTheMemoryOfAllRanksWhereOneHasNot) {
-  for (const char* kept : {"reserved addresses", "mapping", "physical memory", "primary context", "registration"}) {
+  for (const char* kept : {"reserved addresses", "mapping", "physical memory", "primary context"}) {
     AllowLeak(kept);
   }
   const std::vector<size_t> before = MemoryLeft();
@@ -85,8 +85,7 @@ TEST_F(UndoneRegistration, KeepsTheMemoryOfAllRanksWhereOneHasNot) {
       << "all but the rank whose NCCL holds the memory have given it back";
   EXPECT_TRUE(EmulatorReports().empty()) << "nothing that is registered was unmapped";
   DestroyPools();
-  End();
-  EXPECT_FALSE(TakeReports().empty());  // a communicator that ends with a registration
+  End();  // without a report: close() ended the registration
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct RegisteredRange {
   void* local_handle = nullptr;
   ncclWindow_t window = nullptr;
 
+  bool operator==(const RegisteredRange&) const = default;
   bool registered() const { return local_handle != nullptr || window != nullptr; }
 };
 

@@ -1,6 +1,7 @@
 #include "src/library/registration/registration_set.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
@@ -10,11 +11,15 @@ namespace commpool::internal {
 
 namespace {
 
+// Chooses what is of a communicator.
+auto With(ncclComm_t communicator) {
+  return [communicator](const auto& one) { return one.communicator.handle == communicator; };
+}
+
 // The end where it is not known.
 template <typename Members>
 auto MemberOf(Members& members, ncclComm_t communicator) {
-  return std::find_if(members.begin(), members.end(),
-                      [&](const auto& member) { return member.communicator.handle == communicator; });
+  return std::find_if(members.begin(), members.end(), With(communicator));
 }
 
 uint64_t OrderOf(const std::vector<WindowStep>& steps) {
@@ -48,44 +53,51 @@ bool RegistrationSet::Has(ncclComm_t communicator) const {
 
 bool RegistrationSet::empty() const {
   MutexLock lock(mutex_);
-  return members_.empty();
+  return members_.empty() && known_.empty();
+}
+
+uint64_t RegistrationSet::Count(Choice chosen) const {
+  MutexLock lock(mutex_);
+  return static_cast<uint64_t>(std::count_if(known_.begin(), known_.end(), chosen));
 }
 
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
   COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
+  // Two windows over one memory are undefined to NCCL (NCCL#2331). Where an old one stays, this call makes its own all
+  // the same: the other ranks are on their way into NCCL.
+  static_cast<void>(DeregisterOne(communicator, segment.index));
   const uint64_t began = recording::Now();
   UnfinishedRange unfinished = nullptr;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
-  if (range.ok()) {
-    if (const Status noted = NotePlace(communicator, *range); !noted.ok()) {
-      if (!DeregisterRange(driver_, communicator, *range, deadline_ms_).ok()) Hold(*range);
-      range = noted;
-    }
-  }
+  const Status noted = range.ok() ? NotePlace(communicator, *range) : Status();
   if (range.ok()) RecordMade(communicator.handle, *range, recording::Now() - began);
   // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
   if (range.ok() && kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
   }
+  bool known = false;
   {
     MutexLock lock(mutex_);
     const auto member = MemberOf(members_, communicator.handle);
-    const bool known = member != members_.end();
+    known = member != members_.end();
     if (known && unfinished != nullptr) member->unfinished.emplace_back(segment.index, unfinished);
-    if (known && range.ok()) member->ranges.emplace(segment.index, *range);
-    if (known || !range.ok()) return range.status();
+    if (known && range.ok()) {
+      Registration made{.communicator = communicator, .index = segment.index, .range = *range};
+      known_.insert(std::upper_bound(known_.begin(), known_.end(), made, ComesBefore), made);
+    }
   }
-  HideWindow(communicator.handle, *range);  // the communicator was abandoned meanwhile
-  return Status();
+  if (!range.ok()) return range.status();
+  if (!known) HideWindow(communicator.handle, *range);  // the communicator was abandoned meanwhile
+  if (!noted.ok()) static_cast<void>(DeregisterOne(communicator, segment.index));
+  return noted;
 }
 
 Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment) {
-  {
-    MutexLock lock(mutex_);
-    const auto member = MemberOf(members_, communicator.handle);
-    if (member == members_.end() || member->ranges.contains(segment.index)) return false;
-  }
+  const auto is_there = [&](const Registration& one) {
+    return one.serves() && one.communicator.handle == communicator.handle && one.index == segment.index;
+  };
+  if (!Has(communicator.handle) || Count(is_there) != 0) return false;
   COMMPOOL_TRY(RegisterOne(communicator, segment));
   return true;
 }
@@ -97,8 +109,11 @@ Result<uint64_t> RegistrationSet::RegisterLacking(const std::vector<Communicator
     for (const SegmentToRegister& segment : segments) {
       const Result<bool> registered = RegisterWhereLacking(communicator, segment);
       if (!registered.ok()) {
-        for (const auto& [owner, index] : made) static_cast<void>(DeregisterOne(owner, index));
-        return registered.status();
+        const Status undone =
+            FirstFailureOf(made, [&](const auto& one) { return DeregisterOne(one.first, one.second); });
+        return undone.ok() ? registered.status()
+                           : Failure(registered.status().code(), registered.status().message(), "; then ",
+                                     undone.message(), ": deregister or abandon the communicator before it ends");
       }
       if (*registered) made.emplace_back(communicator, segment.index);
     }
@@ -119,8 +134,8 @@ void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange&
 
 void RegistrationSet::RecordPresent() const {
   MutexLock lock(mutex_);
-  for (const Member& member : members_) {
-    for (const auto& [index, range] : member.ranges) RecordMade(member.communicator.handle, range, 0);
+  for (const Registration& one : known_) {
+    if (one.serves()) RecordMade(one.communicator.handle, one.range, 0);
   }
 }
 
@@ -147,19 +162,35 @@ uint64_t RegistrationSet::Hold(const RegisteredRange& range) {
 }
 
 Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t index) {
-  RegisteredRange range;
+  return End(
+      [&](const Registration& one) { return one.communicator.handle == communicator.handle && one.index == index; });
+}
+
+Status RegistrationSet::End(Choice chosen) {
+  std::vector<Registration> ending;
   {
     MutexLock lock(mutex_);
-    const auto member = MemberOf(members_, communicator.handle);
-    if (member == members_.end()) return Status();
-    const auto found = member->ranges.extract(index);
-    if (found.empty()) return Status();
-    range = found.mapped();
+    for (Registration& one : known_) {
+      if (!chosen(one)) continue;
+      ending.push_back(one);
+      one.state = Registration::State::kEnding;
+    }
   }
-  HideWindow(communicator.handle, range);
-  Status status = DeregisterRange(driver_, communicator, range, deadline_ms_);
-  if (!status.ok()) Hold(range);
-  return status;
+  return FirstFailureOf(ending, [&](const Registration& one) {
+    if (one.serves()) HideWindow(one.communicator.handle, one.range);
+    const auto is_it = [&](const Registration& other) {
+      return With(one.communicator.handle)(other) && other.range == one.range;
+    };
+    if (Count(is_it) == 0) return Status();  // the communicator was abandoned meanwhile
+    Status ended = DeregisterRange(driver_, one.communicator, one.range, deadline_ms_);
+    // NCCL has taken the call whose end takes too long: it may not get the handle again.
+    const bool late = ended.code() == StatusCode::kDeadlineExceeded;
+    if (late) Hold(one.range);
+    MutexLock lock(mutex_);
+    const auto known = std::find_if(known_.begin(), known_.end(), is_it);
+    if ((late || ended.ok()) && known != known_.end()) known_.erase(known);
+    return ended;
+  });
 }
 
 Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
@@ -173,7 +204,7 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
   }
   Status status = RegisterLacking({communicator}, segments).status();
   // The call that gives the communicator up ends what NCCL has not finished there.
-  if (!status.ok() && !known && !IsRegisteredWith(communicator.handle)) Forget(communicator.handle);
+  if (!status.ok() && !known && !ServesAny(communicator.handle)) Drop(communicator.handle);
   return status;
 }
 
@@ -182,7 +213,15 @@ Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
   return Status();
 }
 
+Status RegistrationSet::CheckNoneEnding(ncclComm_t communicator) const {
+  const auto is_ending = [&](const Registration& one) { return !one.serves() && With(communicator)(one); };
+  if (Count(is_ending) == 0) return Status();
+  return FailedPrecondition(
+      "NCCL has not ended earlier registrations with the communicator: deregister it again first");
+}
+
 Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
+  for (const Communicator& communicator : Communicators()) COMMPOOL_TRY(CheckNoneEnding(communicator.handle));
   const RegistrarBook::Made made = COMMPOOL_TRY(registrars_.RegisterLacking(segments));
   Result<uint64_t> with_communicators = RegisterLacking(Communicators(), segments);
   if (!with_communicators.ok()) registrars_.Undo(made);
@@ -191,7 +230,7 @@ Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToReg
 
 Status RegistrationSet::DeregisterSegment(uint32_t index) {
   Status first = registrars_.DeregisterSegment(index);
-  for (const Communicator& communicator : Communicators()) KeepFirst(first, DeregisterOne(communicator, index));
+  KeepFirst(first, End([&](const Registration& one) { return one.index == index; }));
   if (!first.ok()) return first;
   MutexLock lock(mutex_);
   for (const Member& member : members_) {
@@ -205,22 +244,15 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
-  Member known;
-  {
-    MutexLock lock(mutex_);
-    const auto member = MemberOf(members_, communicator);
-    if (member == members_.end()) return Status();
-    known = *member;
-  }
-  Status first =
-      FirstFailureOf(known.ranges, [&](const auto& range) { return DeregisterOne(known.communicator, range.first); });
-  Forget(communicator);
-  return first;
+  Status ended = End(With(communicator));
+  Drop(communicator);
+  return ended;
 }
 
 Status RegistrationSet::RemoveAll() {
   Status first = registrars_.RemoveAll();
-  for (const Communicator& communicator : Communicators()) KeepFirst(first, Remove(communicator.handle));
+  KeepFirst(first, End([](const Registration&) { return true; }));
+  for (const Communicator& communicator : Communicators()) Drop(communicator.handle);
   return first;
 }
 
@@ -246,7 +278,23 @@ Status RegistrationSet::EndUnfinished(ncclComm_t communicator, uint64_t wait_ms)
   return first;
 }
 
+// The member goes first: what another thread registers meanwhile finds none, and hides its window itself.
 uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
+  uint64_t held = Drop(communicator);
+  std::vector<Registration> gone;
+  {
+    MutexLock lock(mutex_);
+    std::copy_if(known_.begin(), known_.end(), std::back_inserter(gone), With(communicator));
+    std::erase_if(known_, With(communicator));
+  }
+  for (const Registration& one : gone) {
+    if (one.serves()) HideWindow(communicator, one.range);
+    held += Hold(one.range);
+  }
+  return held;
+}
+
+uint64_t RegistrationSet::Drop(ncclComm_t communicator) {
   Member gone;
   {
     MutexLock lock(mutex_);
@@ -256,10 +304,6 @@ uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
     members_.erase(member);
   }
   uint64_t held = 0;
-  for (const auto& [index, range] : gone.ranges) {
-    HideWindow(communicator, range);
-    held += Hold(range);
-  }
   for (const auto& [index, range] : gone.unfinished) held += range->registered() ? Hold(*range) : 0;
   return held;
 }
@@ -270,23 +314,24 @@ Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr a
 }
 
 bool RegistrationSet::IsRegistered(uint32_t index) const {
-  if (registrars_.IsRegistered(index)) return true;
-  MutexLock lock(mutex_);
-  return std::any_of(members_.begin(), members_.end(),
-                     [&](const Member& member) { return member.ranges.contains(index); });
+  return registrars_.IsRegistered(index) || Count([&](const Registration& one) { return one.index == index; }) != 0;
 }
 
 bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
+  return ServesAny(communicator) || Count(With(communicator)) != 0;
+}
+
+bool RegistrationSet::ServesAny(ncclComm_t communicator) const {
   MutexLock lock(mutex_);
   const auto member = MemberOf(members_, communicator);
-  return member != members_.end() && !(member->ranges.empty() && member->unfinished.empty());
+  if (member == members_.end()) return false;
+  return !member->unfinished.empty() || std::any_of(known_.begin(), known_.end(), [&](const Registration& one) {
+    return one.serves() && one.communicator.handle == communicator;
+  });
 }
 
 uint64_t RegistrationSet::registrations() const {
-  uint64_t count = registrars_.registrations();
-  MutexLock lock(mutex_);
-  for (const Member& member : members_) count += member.ranges.size();
-  return count;
+  return registrars_.registrations() + Count([](const Registration&) { return true; });
 }
 
 uint64_t RegistrationSet::held_bytes() const {
@@ -298,8 +343,11 @@ uint64_t RegistrationSet::held_bytes() const {
 
 uint64_t RegistrationSet::pending(uint64_t segments) const {
   uint64_t count = registrars_.pending(segments);
-  MutexLock lock(mutex_);
-  for (const Member& member : members_) count += segments - std::min<uint64_t>(segments, member.ranges.size());
+  for (const Communicator& communicator : Communicators()) {
+    count += segments - std::min(segments, Count([&](const Registration& one) {
+                                   return one.serves() && one.communicator.handle == communicator.handle;
+                                 }));
+  }
   return count;
 }
 
@@ -308,9 +356,10 @@ Result<RegistrationSet::Return> RegistrationSet::PlanReturnOf(const Communicator
   Return plan{.communicator = communicator};
   {
     MutexLock lock(mutex_);
-    const auto member = MemberOf(members_, communicator.handle);
-    if (member == members_.end()) return plan;
-    for (const auto& [index, range] : member->ranges) plan.segments.push_back({index, range.address, range.bytes});
+    for (const auto& [owner, index, range, state] : known_) {
+      const bool comes_back = owner.handle == communicator.handle && state == Registration::State::kServes;
+      if (comes_back) plan.segments.push_back({index, range.address, range.bytes});
+    }
   }
   std::vector<CUdeviceptr> addresses;
   for (const SegmentToRegister& segment : plan.segments) {
@@ -340,7 +389,7 @@ Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
 Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segments) {
   for (const Communicator& communicator : Communicators()) {
     const auto plan = MemberOf(returns_, communicator.handle);
-    if (plan != returns_.end() && !IsRegisteredWith(communicator.handle)) {
+    if (plan != returns_.end() && !ServesAny(communicator.handle)) {
       for (const WindowStep& step : plan->steps) {
         const SegmentToRegister& segment = plan->segments[step.window];
         COMMPOOL_TRY(step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)

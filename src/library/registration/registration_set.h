@@ -7,6 +7,8 @@
 // A registration is made or unfinished. It is unfinished where a call gave it up while a nonblocking communicator went
 // on with it: NCCL may still come to have the segment, so the segment stays mapped until that registration or its
 // communicator has ended. Where NCCL was not told of an end, it may hold the memory for good.
+//
+// An end that fails is tried again by each later call that ends the same. Until then the segment counts as registered.
 #ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRATION_SET_H_
 
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/function_ref.h"
 #include "src/library/base/mutex.h"
 #include "src/library/recording/pool_recorder.h"
 #include "src/library/registration/communicator.h"
@@ -44,13 +47,16 @@ class RegistrationSet {
         registrars_(deadline_ms) {}
   ~RegistrationSet();
 
-  bool Has(ncclComm_t communicator) const;
-  bool empty() const;  // whether there is no communicator
+  bool Has(ncclComm_t communicator) const;  // whether segments are registered with it from now on
+  bool empty() const;                       // whether there is no communicator, nor any left that NCCL would not end
   std::vector<Communicator> Communicators() const;
 
   // Registers the segments that the communicator lacks, in ascending order, and remembers the communicator. Where one
-  // fails those registered by this call are deregistered and nothing has changed.
+  // fails those registered by this call are deregistered, and nothing has changed unless the error says so.
   Status Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments);
+
+  // kFailedPrecondition where an end failed: only a call that quiesces first may try that again. Asked before Add.
+  Status CheckNoneEnding(ncclComm_t communicator) const;
 
   // Registers a segment with every communicator, but not with registrars. Where one fails those before keep it: the
   // caller deregisters the segment, and so hears whether that worked.
@@ -72,9 +78,10 @@ class RegistrationSet {
   // Which windows are not where they were when their return was planned; empty where all are, or none was planned.
   std::string DescribeMoved() const;
 
-  // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
-  // asks no other rank: this works beside a dead one, as long as the communicator is alive. kDeadlineExceeded where
-  // NCCL may still be at a registration of the segment that was given up.
+  // Go on after a failure, and return the first. From here on nobody finds the windows, and the communicator is known
+  // no more, also where NCCL reports an error. The caller has quiesced. NCCL asks no other rank: this works beside a
+  // dead one, as long as the communicator is alive. kDeadlineExceeded where NCCL may still be at a registration of the
+  // segment that was given up.
   Status DeregisterSegment(uint32_t index);
   Status Remove(ncclComm_t communicator);
   Status RemoveAll();
@@ -96,7 +103,7 @@ class RegistrationSet {
   void RecordPresent() const;
 
   bool IsRegistered(uint32_t index) const;
-  // Whether NCCL has any segment there, or may come to have one.
+  // Whether NCCL has any segment there, or may come to have one; also where an end failed.
   bool IsRegisteredWith(ncclComm_t communicator) const;
   uint64_t registrations() const;
   // The bytes of windows that NCCL keeps for good; a segment counts once for all communicators.
@@ -107,9 +114,21 @@ class RegistrationSet {
  private:
   struct Member {
     Communicator communicator;
-    std::map<uint32_t, RegisteredRange> ranges = {};                    // by segment index
-    std::vector<std::pair<uint32_t, UnfinishedRange>> unfinished = {};  // likewise, the oldest first
+    std::vector<std::pair<uint32_t, UnfinishedRange>> unfinished = {};  // by segment index, the oldest first
   };
+
+  // A registration that NCCL has. Nobody finds one that is ending, and its communicator may be no member any more. On
+  // other ranks NCCL may have ended theirs; all of them register the segment again, or none.
+  struct Registration {
+    enum class State { kServes, kEnding };
+    Communicator communicator;
+    uint32_t index = 0;
+    RegisteredRange range = {};
+    State state = State::kServes;
+
+    bool serves() const { return state == State::kServes; }
+  };
+  using Choice = FunctionRef<bool(const Registration& registration)>;
 
   // How the windows of a communicator come back.
   struct Return {
@@ -119,6 +138,10 @@ class RegistrationSet {
     std::vector<WindowStep> steps = {};                     // by the segments' places
   };
 
+  // The same order on every rank, for NCCL is called in it.
+  static bool ComesBefore(const Registration& one, const Registration& other) {
+    return std::pair(one.communicator.number, one.index) < std::pair(other.communicator.number, other.index);
+  }
   Result<Return> PlanReturnOf(const Communicator& communicator) const;
   Status NotePlace(const Communicator& communicator, const RegisteredRange& range);
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
@@ -127,6 +150,14 @@ class RegistrationSet {
   Result<uint64_t> RegisterLacking(const std::vector<Communicator>& communicators,
                                    const std::vector<SegmentToRegister>& segments);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
+  // Ends the chosen registrations, those too that an earlier call could not end. What NCCL does not end stays known:
+  // meanwhile nobody may unmap its memory.
+  Status End(Choice chosen);
+  // The communicator is no member any more. Returns the bytes of windows that NCCL may hold for good.
+  uint64_t Drop(ncclComm_t communicator);
+  uint64_t Count(Choice chosen) const;
+  // Whether NCCL has segments there for the pool's use, or may come to have them.
+  bool ServesAny(ncclComm_t communicator) const;
   // The end of a registration: nobody finds its window from here on.
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
   void RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t cost) const;
@@ -143,6 +174,7 @@ class RegistrationSet {
   std::vector<Return> returns_ = {};  // of the one thread that changes the set
   mutable Mutex mutex_{LockRank::kLeaf};
   std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<Registration> known_ COMMPOOL_GUARDED_BY(mutex_);       // by communicator and segment, see ComesBefore
   std::map<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, by their segments' addresses
 };
 

@@ -206,6 +206,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   if (described.device != basis_.device->device()) {
     return InvalidArgument(basis_.title, " cannot be registered with a communicator of device ", described.device);
   }
+  COMMPOOL_TRY(basis_.Named(segments_.registrations.CheckNoneEnding(communicator)));
   MutexLock growth(basis_.growth());
   return segments_.registrations.Add(described, segments_.book.List());
 }
@@ -226,7 +227,8 @@ Status GrowingMode::Deregister(ncclComm_t communicator) {
   const nvtx::Range range = basis_.Shown("deregister");
   MutexLock collective(basis_.collective);
   // Also after an abandonment: then nothing is left to end.
-  if (!segments_.registrations.Has(communicator)) return Status();
+  const RegistrationSet& known = segments_.registrations;
+  if (!known.Has(communicator) && !known.IsRegisteredWith(communicator)) return Status();
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   return segments_.registrations.Remove(communicator);

@@ -92,7 +92,7 @@ Status SegmentStore::LetTheDeviceFinish() {
 Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   const auto began = std::chrono::steady_clock::now();
   MutexLock collective(basis_.collective);
-  if (!registrations.Has(communicator)) return Status();
+  if (!registrations.Has(communicator) && !registrations.IsRegisteredWith(communicator)) return Status();
   COMMPOOL_TRY(CheckMayUnmap());
   // Without a segment that NCCL knows, nothing on the device can need the registration.
   if (registrations.IsRegisteredWith(communicator)) COMMPOOL_TRY(LetTheDeviceFinish());
@@ -105,6 +105,7 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   KeepFirst(ended, registrations.Remove(communicator));
   // After a failure nobody tries again: the pool drops the handles, and uses this communicator no more.
   if (!ended.ok()) Log(LogLevel::kWarning, basis_.title + ": abandon: " + ended.message());
+  registrations.Forget(communicator);
   return Status();
 }
 

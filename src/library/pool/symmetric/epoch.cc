@@ -154,8 +154,8 @@ Status SymmetricMode::GetReadyToLeave() {
   COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   if (!segments_.registrations.empty()) {
-    return FailedPrecondition("it is still registered with ", segments_.registrations.Communicators().size(),
-                              " communicators: abandon() or deregister() every one before rehome()");
+    return FailedPrecondition(
+        "it is still registered with communicators: abandon() or deregister() every one before rehome()");
   }
   COMMPOOL_TRY(AwaitOwnFrees());
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.

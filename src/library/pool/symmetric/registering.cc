@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 
+#include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 
@@ -98,6 +99,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
+  if (readiness.ok()) readiness = segments_.registrations.CheckNoneEnding(handle);
   const DomainReport report = ReportOf(communicator);
   Agreed agreed = COMMPOOL_TRY(collective_.Begin(
       {.call = CollectiveCall::kRegister, .readiness = readiness, .report = report, .judge = JudgePassedByAll()}));
@@ -112,7 +114,8 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   };
   const auto undo = [&](const Status& mine) {
     basis_.collective.AssertHeld();
-    if (mine.ok() && !known) static_cast<void>(segments_.registrations.Remove(handle));
+    const Status undone = mine.ok() && !known ? segments_.registrations.Remove(handle) : Status();
+    if (!undone.ok()) Log(LogLevel::kWarning, basis_.title + ": abandon it before it ends: " + undone.message());
     // A number stays only where all ranks have registered.
     domains_.RemoveFrom(first_new);
   };

@@ -333,6 +333,7 @@ Status SymmetricMode::CloseWithoutRanks(Addresses addresses, Pinned pinned) {
   COMMPOOL_TRY(basis_.Named(AwaitOwnFrees().under("close")));
   ApplyOwnFrees();
   COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
+  COMMPOOL_TRY(segments_.registrations.RemoveAll());  // what an earlier call could not end
   return EndClose(addresses, pinned);
 }
 

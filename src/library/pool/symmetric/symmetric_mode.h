@@ -83,7 +83,7 @@ class SymmetricMode final : public PoolMode {
   // Tells a recording that the pool goes on with other ranks.
   void RecordInNewHome() const;
   // Whether every communicator was abandoned, so that no call reaches another rank.
-  bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations.empty(); }
+  bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations.Communicators().empty(); }
   // Ends the pool in order without the other ranks. kKeep: a rank that lives on may still know what was there.
   Status CloseWithoutRanks(Addresses addresses, Pinned pinned) COMMPOOL_REQUIRES(basis_.collective);
   // `call`: for the message, such as "close()".
