@@ -34,7 +34,7 @@ class Sharing : public PoolTest {
     const PhysicalMemory memory(driver(), {handle, shared.bytes});
     const AddressRange range = AddressRange::Reserve(driver(), shared.bytes, 0).value();
     const Mapping mapping = Mapping::Map(driver(), range.address(), memory).value();
-    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access{{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     EXPECT_EQ(cuda().cuMemSetAccess(range.address(), shared.bytes, &access, 1), CUDA_SUCCESS);
     uint8_t value = 0;
     EXPECT_EQ(cuda().cuMemcpyDtoHAsync(&value, range.address() + offset, 1, stream_.get()), CUDA_SUCCESS);

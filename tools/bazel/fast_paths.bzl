@@ -5,6 +5,7 @@ joins two of them into one vector, and a vector load after two stores of its hal
 """
 
 FAST_PATHS = ["-fno-tree-slp-vectorize"] + select({
+    "//tools/bazel:clang": [],  # Clang 14 has no descriptors on x86-64
     "//tools/bazel:x86_64": ["-mtls-dialect=gnu2"],
     "//conditions:default": [],  # AArch64 compilers use descriptors anyway
 })

@@ -84,5 +84,8 @@ def copts_of(label):
       label: of the header, from the root.
     """
 
-    # The files behind it count as what the source was made from, as if it had read them itself.
-    return ["-include", label[2:].replace(":", "/") + ".h", "-fpch-deps"]
+    # The files behind it count as what the source was made from, as if it had read them itself; Clang says so unasked.
+    return ["-include", label[2:].replace(":", "/") + ".h"] + select({
+        "//tools/bazel:clang": [],
+        "//conditions:default": ["-fpch-deps"],
+    })

@@ -44,7 +44,8 @@ CUresult cuMemHostRegister(void* pointer, size_t bytes, unsigned int flags) {
         if (result != CUDA_SUCCESS) return result;
         CUmemAllocationProp properties = {};
         properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}};  // nobody asks where the program's pages are
+        // Nobody asks where the program's pages are.
+        properties.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0};
         std::shared_ptr<Physical> physical;
         result = MakePhysical(machine, commpool::internal::RoundUp(bytes, kHostPageBytes), properties, &physical);
         if (result == CUDA_SUCCESS) machine.addresses.Register(address, bytes, std::move(physical));

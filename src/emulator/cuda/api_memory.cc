@@ -52,7 +52,8 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
       "cuMemAlloc", Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
         if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
-        return AllocateWhole(machine, Whole::kLinear, {CU_MEM_LOCATION_TYPE_DEVICE, {CurrentDevice()}}, bytes, address);
+        return AllocateWhole(machine, Whole::kLinear, {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = CurrentDevice()},
+                             bytes, address);
       },
       bytes);
 }
@@ -82,8 +83,8 @@ static CUresult AllocatePinned(const char* call, void** pointer, size_t bytes, b
         if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
         if (pointer == nullptr || !known_flags) return CUDA_ERROR_INVALID_VALUE;
         CUdeviceptr address = 0;
-        const CUresult result =
-            AllocateWhole(machine, Whole::kPinnedHost, {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, bytes, &address);
+        const CUresult result = AllocateWhole(machine, Whole::kPinnedHost,
+                                              {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}, bytes, &address);
         if (result == CUDA_SUCCESS) *pointer = reinterpret_cast<void*>(address);
         return result;
       },

@@ -117,7 +117,7 @@ CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<AsyncExtent>& gr
   }
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool->device}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pool->device};
   std::vector<AsyncExtent> made;
   CUresult result = CUDA_SUCCESS;
   for (const AsyncExtent& extent : growth) {

@@ -136,7 +136,8 @@ TEST_F(AsyncMemoryRules, APoolsAddressesAreItsOwn) {
   const CUstream stream = MakeStream();
   const CUdeviceptr address = AllocateOn(stream, 32 << 20);
   EXPECT_EQ(cuda().cuMemUnmap(address, 32 << 20), CUDA_ERROR_INVALID_VALUE);
-  CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}}, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
   EXPECT_EQ(cuda().cuMemSetAccess(address, 32 << 20, &access, 1), CUDA_ERROR_INVALID_VALUE);
   FreeOn(stream, address);
 }

@@ -64,7 +64,7 @@ void Runtime() {
 void Mapped(bool ends) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr address = 0;
   CHECK(cuMemCreate(&handle, 8 * kMiB, &properties, 0));
@@ -112,12 +112,12 @@ void InGraphs() {
   CUgraphNode node = nullptr;
   CHECK(cuGraphCreate(&graph, 0));
   CUDA_MEM_ALLOC_NODE_PARAMS allocates = {};
-  allocates.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  allocates.poolProps.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   allocates.bytesize = 6 * kMiB;
   CHECK(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &allocates));
   CUgraphNodeParams any = {};
   any.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-  any.alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  any.alloc.poolProps.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   any.alloc.bytesize = 4 * kMiB;
   CHECK(cuGraphAddNode(&node, graph, nullptr, nullptr, 0, &any));
   any.type = CU_GRAPH_NODE_TYPE_EMPTY;

@@ -96,7 +96,7 @@ EXPORTED void standInArrays() {
   Call(4, &first, [&] { return Preloaded(&cuArrayDestroy, kNames[4])(first); });
   CUgraphNodeParams node = {};
   node.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-  node.alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  node.alloc.poolProps.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   node.alloc.bytesize = size_t{4} << 20;
   const struct {
     CUgraphNode* node;

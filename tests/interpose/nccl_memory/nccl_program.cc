@@ -91,7 +91,7 @@ void Sizes() {
 void Peers() {
   void* pointer = nullptr;
   CHECK(ncclMemAlloc(&pointer, kBytes));
-  const CUmemLocation other = {CU_MEM_LOCATION_TYPE_DEVICE, {1}};
+  const CUmemLocation other = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
   unsigned long long flags = 0;
   CHECK(cuMemGetAccess(&flags, &other, reinterpret_cast<CUdeviceptr>(pointer)));
   std::printf("access %llu\n", flags);

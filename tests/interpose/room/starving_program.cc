@@ -66,7 +66,7 @@ CUresult Allocate(size_t bytes) {
 CUresult Create(size_t bytes) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   CUmemGenericAllocationHandle handle = 0;
   const CUresult result = cuMemCreate(&handle, bytes, &properties, 0);
   if (result == CUDA_SUCCESS) CHECK(cuMemRelease(handle));

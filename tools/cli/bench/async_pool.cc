@@ -13,7 +13,7 @@ Result<AsyncPool> AsyncPool::Create(const internal::Driver& driver, uint64_t rel
   }
   CUmemPoolProps properties = {};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   CUmemoryPool handle = nullptr;
   COMMPOOL_TRY(
       internal::CheckCuda(driver, driver.cuda.cuMemPoolCreate(&handle, &properties), {.call = "cuMemPoolCreate"}));

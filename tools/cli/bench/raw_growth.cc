@@ -18,7 +18,7 @@ Result<CUmemAllocationProp> FindProperties(const internal::Driver& driver) {
   const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, 0));
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   properties.allocFlags.gpuDirectRDMACapable = info.gpu_direct_rdma ? 1 : 0;
   Status refused(StatusCode::kNotSupported, "the device has no virtual memory management");
   for (const unsigned types : {CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC,
@@ -38,7 +38,7 @@ Result<RawGrowth> RawGrowth::Prepare(const internal::Driver& driver, const Growt
   RawGrowth growth(driver, shape, properties);
   growth.access_.push_back({properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   for (const int peer : shape.peers) {
-    growth.access_.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {peer}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    growth.access_.push_back({{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   }
   if (growth.in_pages()) {
     growth.range_ = COMMPOOL_TRY(internal::AddressRange::Reserve(driver, shape.bytes, 0));

@@ -75,13 +75,13 @@ Status RawMemory::Create(const Driver& driver, MemoryKind kind, int device, uint
   const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, device));
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   properties.allocFlags.gpuDirectRDMACapable = !kind.on_host() && info.gpu_direct_rdma ? 1 : 0;
   std::vector<CUmemLocation> users = {properties.location};
-  for (const int peer : peers) users.push_back({CU_MEM_LOCATION_TYPE_DEVICE, {peer}});
+  for (const int peer : peers) users.push_back({.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer});
   if (kind.on_host()) {
-    properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {internal::NearestNode(info)}};
+    properties.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = internal::NearestNode(info)};
     users.push_back(properties.location);
   }
   mapped_.addresses = COMMPOOL_TRY(internal::AddressRange::Reserve(driver, bytes, 0));

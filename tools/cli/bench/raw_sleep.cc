@@ -12,7 +12,7 @@ namespace {
 CUmemAllocationProp OfDeviceZero() {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return properties;
 }
