@@ -355,7 +355,7 @@ class SymmetricScopes : public Scopes {
     symmetric_ = Pool::Make(
         {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value()},
         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
-        [](auto&... parts) { return std::make_unique<UncalledMode>(parts...); });
+        [](const PoolParts& parts) { return std::make_unique<UncalledMode>(parts); });
     symmetric_->basis().handle = kSymmetric;
     return symmetric_;
   }

@@ -17,7 +17,7 @@ Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, 
       captures_(*basis_),
       blocks_(*basis_, std::move(engine)),
       segments_(*basis_, captures_, blocks_, std::move(ingredients.backing), std::move(ingredients.account)),
-      mode_(make_mode(*basis_, captures_, blocks_, segments_)) {}
+      mode_(make_mode({*basis_, captures_, blocks_, segments_})) {}
 
 // The factory calls it, and nobody else has the pool yet.
 std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,

@@ -31,12 +31,10 @@ enum class DeviceWork { kMayWork = COMMPOOL_DEVICE_MAY_WORK, kIdle = COMMPOOL_DE
 
 // What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
 // and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
-// GrowingMode and SymmetricMode are the two kinds. It has references to the pool's parts, and owns what only its own
-// kind needs.
-class PoolMode {
+// GrowingMode and SymmetricMode are the two kinds. It owns what only its own kind needs.
+class PoolMode : protected PoolParts {
  public:
-  PoolMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
-      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+  explicit PoolMode(const PoolParts& parts) : PoolParts(parts) {}
   virtual ~PoolMode() = default;
 
   // This object as a symmetric mode, for calls that only pools with ranks have; null where the pool has none.
@@ -93,12 +91,6 @@ class PoolMode {
   virtual Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
     return segments_.AbandonCommunicator(communicator, life);
   }
-
- protected:
-  PoolBasis& basis_;
-  GraphCaptures& captures_;
-  BlockStore& blocks_;
-  SegmentStore& segments_;
 };
 
 // The parts of a pool whose construction can fail. They are made first, so a pool is never half made. The factory
@@ -115,7 +107,7 @@ struct PoolIngredients {
 class Pool final : public BlockOwner, public SharedMemory {
  public:
   // Makes the mode over the pool's parts, which outlive it.
-  using MakeMode = std::function<std::unique_ptr<PoolMode>(PoolBasis&, GraphCaptures&, BlockStore&, SegmentStore&)>;
+  using MakeMode = std::function<std::unique_ptr<PoolMode>(const PoolParts&)>;
 
   // The mode must know the class of the engine.
   static std::shared_ptr<Pool> Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,

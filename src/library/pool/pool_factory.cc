@@ -89,7 +89,7 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
     engine = std::make_unique<engine::CachingEngine>(options);
   }
   return Pool::Make(std::move(ingredients), std::move(engine),
-                    [](auto&... parts) { return std::make_unique<GrowingMode>(parts...); });
+                    [](const PoolParts& parts) { return std::make_unique<GrowingMode>(parts); });
 }
 
 // The reason is no error of this rank alone: all ranks hear it in their first agreement. Each rank answers for its own
@@ -125,8 +125,8 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(RuntimeParts& runtime, PoolConfi
                                                                       .granularity = GranularityOf(*ingredients),
                                                                       .segment_bytes = options.segment_bytes},
                                                 options.frees);
-  std::shared_ptr<Pool> pool = Pool::Make(std::move(*ingredients), std::move(engine), [&](auto&... parts) {
-    return std::make_unique<SymmetricMode>(parts..., home);
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(*ingredients), std::move(engine), [&](const PoolParts& parts) {
+    return std::make_unique<SymmetricMode>(parts, home);
   });
   // Where one rank is not ready no rank gets a pool: this one goes at the end of this function.
   COMMPOOL_TRY(pool->mode().AsSymmetric()->Open(std::move(channel), readiness));

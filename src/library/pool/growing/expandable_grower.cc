@@ -41,8 +41,7 @@ uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
 // belong to the growth.
 class ExpandableGrower final : public Grower {
  public:
-  ExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
-      : Grower(basis, blocks, segments, progress), usual_bytes_(UsualBytes(basis, segments.granularity)) {}
+  using Grower::Grower;
 
   bool MovesPages() const override { return true; }
   Result<uint64_t> ReleaseHeld(uint64_t keep_bytes, Wait wait) override COMMPOOL_REQUIRES(kGrowthLock);
@@ -69,7 +68,7 @@ class ExpandableGrower final : public Grower {
     return blocks_.engine<engine::ExpandableEngine>();
   }
 
-  const uint64_t usual_bytes_;  // of a territory
+  const uint64_t usual_bytes_ = UsualBytes(basis_, segments_.granularity);  // of a territory
   // By first address; SegmentBook owns them, by number.
   std::map<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(kGrowthLock);
 };
@@ -214,9 +213,8 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
 
 }  // namespace
 
-std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
-                                             StreamProgress& progress) {
-  return std::make_unique<ExpandableGrower>(basis, blocks, segments, progress);
+std::unique_ptr<Grower> MakeExpandableGrower(const PoolParts& parts, StreamProgress& progress) {
+  return std::make_unique<ExpandableGrower>(parts, progress);
 }
 
 }  // namespace commpool::internal

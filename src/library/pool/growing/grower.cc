@@ -174,9 +174,8 @@ Status Grower::CarryOut(Growth& growth) {
   return Status();
 }
 
-std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
-                                        StreamProgress& progress) {
-  return std::make_unique<FixedGrower>(basis, blocks, segments, progress);
+std::unique_ptr<Grower> MakeFixedGrower(const PoolParts& parts, StreamProgress& progress) {
+  return std::make_unique<FixedGrower>(parts, progress);
 }
 
 // The option segment_bytes is the least size of a fixed pool's segments, and the largest size of an expandable pool's

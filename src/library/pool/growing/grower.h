@@ -23,10 +23,9 @@ enum class Wait { kNo, kYes };
 // GrowingMode owns one: a fixed or an expandable grower. Lock: `growth` for a whole growth; the pool's lock only while
 // the engine plans, claims and completes. The thread of the program whose request lacks memory runs it; others that
 // lack memory wait for the lock, and then often find theirs. Frees and cached pairs go on beside it.
-class Grower {
+class Grower : protected PoolParts {
  public:
-  Grower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
-      : basis_(basis), blocks_(blocks), segments_(segments), progress_(progress) {}
+  Grower(const PoolParts& parts, StreamProgress& progress) : PoolParts(parts), progress_(progress) {}
   virtual ~Grower() = default;
 
   // Makes room for the request, unless another thread's growth does so first. kOutOfMemory where there is none. Memory
@@ -68,9 +67,6 @@ class Grower {
   // Both kinds of growing pools have an engine of this class, or of one derived from it.
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
-  PoolBasis& basis_;
-  BlockStore& blocks_;
-  SegmentStore& segments_;
   StreamProgress& progress_;
 
  private:
@@ -85,10 +81,8 @@ class Grower {
 };
 
 // Fixed pools grow by whole segments, expandable ones by pages that move.
-std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
-                                        StreamProgress& progress);
-std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
-                                             StreamProgress& progress);
+std::unique_ptr<Grower> MakeFixedGrower(const PoolParts& parts, StreamProgress& progress);
+std::unique_ptr<Grower> MakeExpandableGrower(const PoolParts& parts, StreamProgress& progress);
 
 // The options of a growing pool's engine. Segments and pages are multiples of `granularity`. The factory makes the
 // engine with them, and tests do.

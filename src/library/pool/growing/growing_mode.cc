@@ -12,14 +12,10 @@
 
 namespace commpool::internal {
 
-GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
-    : PoolMode(basis, captures, blocks, segments),
-      progress_(basis, blocks),
-      stranded_(basis, blocks),
-      grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
-                                                                                                  segments, progress_)),
-      at_once_(basis.own_reuse == engine::OwnReuse::kAtOnce),
-      guarded_(segments.maker.tells_heaps()) {}
+GrowingMode::GrowingMode(const PoolParts& parts)
+    : PoolMode(parts),
+      grower_(basis_.configuration.mode == Mode::kFixed ? MakeFixedGrower(parts, progress_)
+                                                        : MakeExpandableGrower(parts, progress_)) {}
 
 // Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
 void GrowingMode::AfterFree() {
@@ -170,12 +166,12 @@ Status GrowingMode::Close() {
 // Alone: there are no ranks to agree with.
 Status GrowingMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
-  return Sleeping(basis_, blocks_, segments_, Alone(basis_, "sleep")).FallAsleep(request, others);
+  return Sleeping(*this, Alone(basis_, "sleep")).FallAsleep(request, others);
 }
 
 Status GrowingMode::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-  return Sleeping(basis_, blocks_, segments_, Alone(basis_, "wake")).WakeUp(request, others);
+  return Sleeping(*this, Alone(basis_, "wake")).WakeUp(request, others);
 }
 
 // Runs once, on the thread that destroyed the pool. Later frees release the rest (AfterFree).

@@ -15,11 +15,11 @@
 
 namespace commpool::internal {
 
-// Pool owns one. It owns the grower, and has references to the parts. Its methods begin without a lock. Allocations and
+// Pool owns one. It owns the grower. Its methods begin without a lock. Allocations and
 // frees come from any thread; calls that register, close or sleep take the collective lock, so they run one at a time.
 class GrowingMode final : public PoolMode {
  public:
-  GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments);
+  explicit GrowingMode(const PoolParts& parts);
 
   // On the thread of the program, once its caches have none. It may wait for the device, grow, and call functions of
   // the program.
@@ -106,9 +106,10 @@ class GrowingMode final : public PoolMode {
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where
-  // there is none.
+  // there is none. Where a tool has heaps bytes of nobody lie behind blocks, and a cache knows nothing of them.
   Caching CachingOf(StreamKey stream) const {
-    return !guarded_ && (at_once_ || stream == kNoStream) ? Caching::kYes : Caching::kNo;
+    const bool reuses = basis_.own_reuse == engine::OwnReuse::kAtOnce || stream == kNoStream;
+    return reuses && !segments_.maker.tells_heaps() ? Caching::kYes : Caching::kNo;
   }
   // Whether they may keep blocks that are served now. kNo also where the pool has a release threshold: a cached block
   // would keep its segment from going.
@@ -120,14 +121,12 @@ class GrowingMode final : public PoolMode {
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
   // The growers and this class use one object, under the growth lock.
-  StreamProgress progress_;
+  StreamProgress progress_{basis_, blocks_};
   // Takes the growth lock for its waits, so that the pool does not grow meanwhile.
-  StrandedMemory stranded_;
+  StrandedMemory stranded_{basis_, blocks_};
   // Fixed or expandable; never null.
   const std::unique_ptr<Grower> grower_;
-  const bool at_once_;  // streams take back at once what they freed: not the CPU's memory
   const bool has_threshold_ = basis_.configuration.release_threshold_bytes != UINT64_MAX;
-  const bool guarded_;  // bytes of nobody lie behind blocks: a cache knows nothing of them
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };
 

@@ -75,6 +75,20 @@ class SegmentStore {
   BlockStore& blocks_;
 };
 
+// References to the parts of a pool, for what works on all of them: the modes, growth, sleep, and the calls of all
+// ranks. Such an object passes itself on to the next one. The parts outlive it.
+class PoolParts {
+ public:
+  PoolParts(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
+      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+
+ protected:
+  PoolBasis& basis_;
+  GraphCaptures& captures_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
+};
+
 }  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_STORE_H_

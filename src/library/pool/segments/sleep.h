@@ -36,13 +36,10 @@ using OtherPoolsOfCall = FunctionRef<Status()>;
 // REQUIRES: the pool's collective lock, during its whole life. GrowingMode and SymmetricMode make one for each sleep
 // and each wake; it keeps no state between them. It owns nothing. A step takes the growth lock for itself. None is held
 // in a round, which may last until the deadline.
-class Sleeping {
+class Sleeping : PoolParts {
  public:
   // `run` must outlive it.
-  Sleeping(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StepRunner run)
-      : basis_(basis), blocks_(blocks), segments_(segments), run_(run) {
-    basis.collective.AssertHeld();
-  }
+  Sleeping(const PoolParts& parts, StepRunner run) : PoolParts(parts), run_(run) { basis_.collective.AssertHeld(); }
 
   // kNotSupported where the backing cannot separate memory and addresses. kFailedPrecondition where the pool does not
   // serve, a stream of its device captures, or graphs may hold memory that NCCL has registered unseen.
@@ -96,9 +93,6 @@ class Sleeping {
   // Tells the emulator, which then reports a program that uses memory that sleeps.
   void Tell(bool asleep) const;
 
-  PoolBasis& basis_;
-  BlockStore& blocks_;
-  SegmentStore& segments_;
   const StepRunner run_;
 };
 

@@ -53,10 +53,9 @@ struct PoolOutcome {
 
 // SymmetricMode owns one. Lock: `collective` for a whole call; `growth` and `pool` only for single steps. Each member
 // function without a remark runs on the thread of the program that makes the collective call.
-class Collective {
+class Collective : PoolParts {
  public:
-  Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
-      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+  explicit Collective(const PoolParts& parts) : PoolParts(parts) {}
 
   // For rounds with contents of their own: the numbers of communicators, the offers of map_peers. REQUIRES: End has not
   // been called.
@@ -144,12 +143,6 @@ class Collective {
     return blocks_.engine<engine::SymmetricEngine>();
   }
 
-  // Parts of the pool, which outlive this object.
-  // SymmetricMode has references to the same ones.
-  const PoolBasis& basis_;
-  GraphCaptures& captures_;
-  BlockStore& blocks_;
-  SegmentStore& segments_;
   // The first difference between the ranks' sequences that was noticed. Once known, allocations are refused.
   Divergence divergence_;
   // It has a reference to `divergence_`, so it is declared after it and ends before it.

@@ -52,15 +52,8 @@ Result<SymmetricMode*> SymmetricMode::Of(const Pool& pool, const char* call) {
 }
 
 // Calls nobody: Open makes the pool known to the other ranks.
-SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
-                             const Communicator& home)
-    : PoolMode(basis, captures, blocks, segments),
-      home_(home),
-      home_handle_(home.handle),
-      collective_(basis, captures, blocks, segments),
-      domains_(home.ranks),
-      losses_(basis, segments.registrations),
-      peers_(basis.driver, basis.device->device()) {}
+SymmetricMode::SymmetricMode(const PoolParts& parts, const Communicator& home)
+    : PoolMode(parts), home_(home), home_handle_(home.handle), collective_(parts), domains_(home.ranks) {}
 
 // The lock is free here, and is taken for the checks of locks alone.
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
@@ -222,7 +215,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
   // Peers' imports would keep the memory.
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
-  const Status slept = Sleeping(basis_, blocks_, segments_, collective_.Runner()).FallAsleep(request, others);
+  const Status slept = Sleeping(*this, collective_.Runner()).FallAsleep(request, others);
   // Awake after a failure on any rank: the peers' mappings come back too.
   if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
@@ -236,14 +229,14 @@ Status SymmetricMode::Wake(const SleepRequest& request, OtherPoolsOfCall others)
   // kept.
   if (HasNoCommunicator()) {
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-    return Sleeping(basis_, blocks_, segments_, Alone(basis_, "wake")).WakeUp(request, others);
+    return Sleeping(*this, Alone(basis_, "wake")).WakeUp(request, others);
   }
   const Status readiness = Sleeping::CheckMayWake(basis_, request);
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
                                   .bytes = NumberOf(request, maps_peers_),
                                   .readiness = readiness,
                                   .judge = JudgeHeld()}));
-  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, collective_.Runner()).WakeUp(request, others));
+  COMMPOOL_TRY(Sleeping(*this, collective_.Runner()).WakeUp(request, others));
   if (!maps_peers_) return Status();
   return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
 }

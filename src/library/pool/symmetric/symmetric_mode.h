@@ -28,8 +28,7 @@ using SymmetricModes = std::vector<SymmetricMode*>;
 // `collective` until its end. Allocations, frees and questions come from any thread, also beside a collective call.
 class SymmetricMode final : public PoolMode {
  public:
-  SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
-                const Communicator& home);
+  SymmetricMode(const PoolParts& parts, const Communicator& home);
 
   // The rest of creation, collective over the channel to the ranks of home: every rank must be able to make windows,
   // and home is the first communicator to register with. The factory calls it, before other threads can find the pool.
@@ -178,9 +177,9 @@ class SymmetricMode final : public PoolMode {
   // Which communicators the ranks have registered with, and the numbers that they have agreed on.
   DomainTable domains_ COMMPOOL_GUARDED_BY(basis_.collective);
   // Follows the channel of the present home.
-  LossWatch losses_;
+  LossWatch losses_{basis_, segments_.registrations};
   // Changed under the collective lock; any thread asks it.
-  PeerMappings peers_;
+  PeerMappings peers_{basis_.driver, basis_.device->device()};
   // Whether map_peers has succeeded, on all ranks of home: then all unmap as they sleep, and map as they wake.
   bool maps_peers_ COMMPOOL_GUARDED_BY(basis_.collective) = false;
 };
