@@ -1,15 +1,35 @@
-// KeptBlocks: which blocks have a copy, where it lies, and when it goes. HostCopies makes the copies themselves.
+// KeptMemory and HostCopies: what copies lie in on the host, and four copiers that take turns. KeptBlocks: which blocks
+// have a copy, where it lies, and when it goes.
 #include "src/library/pool/blocks/kept_blocks.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "src/library/base/bytes.h"
+#include "src/library/base/kept_file.h"
 #include "src/library/base/try.h"
 #include "src/library/pool/blocks/block_listing.h"
 
 namespace commpool::internal {
 
 namespace {
+
+// The largest part of a copy between memories.
+constexpr uint64_t kPartBytes = 64 * kMiB;
+// The largest part of a copy to or from a file: each copier has so much pinned memory.
+constexpr uint64_t kFilePartBytes = 16 * kMiB;
+
+// The whole pages of a file that hold a part: files are read and written in whole pages.
+struct Pages {
+  uint64_t offset;
+  uint64_t lead;  // where the part begins in the first page
+  uint64_t bytes;
+};
+
+Pages PagesOf(const HostCopies::Run& part) {
+  const uint64_t offset = RoundDown(part.offset, KeptFile::kAlignment);
+  return {offset, part.offset - offset, RoundUp(part.offset + part.bytes, KeptFile::kAlignment) - offset};
+}
 
 // Whether one of the addresses, which are sorted, lies in a block.
 bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& block) {
@@ -18,6 +38,131 @@ bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& b
 }
 
 }  // namespace
+
+// Host memory, or a file, that holds copies of blocks. KeptBlocks owns it, and the pool's growth lock guards it. It
+// owns the memory or the file, and its room in the account.
+class KeptMemory {
+ public:
+  // Makes memory or a file of so many bytes, which count in the account as long as the object lives. Takes room first,
+  // as all memory does. REQUIRES: the device's context is current.
+  static Result<KeptMemory> Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
+                                 MemoryAccount& account) {
+    if (copies.in == KeptIn::kFiles) bytes = RoundUp(bytes, KeptFile::kAlignment);
+    if (!account.Take(bytes)) return OutOfMemory("the blocks to keep exceed any host's memory");
+    Room room(account, bytes);
+    if (copies.in == KeptIn::kFiles) {
+      KeptFile file = COMMPOOL_TRY(KeptFile::Make(copies.directory, bytes));
+      return KeptMemory(std::move(file), std::move(room));
+    }
+    if (copies.in == KeptIn::kPinned) {
+      PinnedMemory pinned = COMMPOOL_TRY(PinnedMemory::Make(driver, bytes));
+      return KeptMemory(std::move(pinned), std::move(room));
+    }
+    HostPages pages = HostPages::Make(bytes);
+    if (!pages.valid()) return OutOfMemory("the host has no ", FormatBytes(bytes), " to keep blocks in");
+    return KeptMemory(std::move(pages), std::move(room));
+  }
+
+  // The address for the driver's copies; 0 for a file, whose contents go through pinned memory. Pageable memory has an
+  // address for the driver too: it copies such memory by itself, only slower.
+  CUdeviceptr address() const {
+    if (const auto* const pinned = std::get_if<PinnedMemory>(&place_)) return pinned->address();
+    const auto* const pages = std::get_if<HostPages>(&place_);
+    return pages == nullptr ? 0 : reinterpret_cast<CUdeviceptr>(pages->data());
+  }
+  KeptFile* file() { return std::get_if<KeptFile>(&place_); }
+  // Call it when all copies are in it. A file that somebody changes after that is refused (KeptFile::Seal).
+  Status Seal() { return file() == nullptr ? Status() : file()->Seal(); }
+  // The first byte, for the program to read. Valid as long as the object lives. A file is mapped at its first read, and
+  // checked against its seal.
+  Result<const std::byte*> Read() {
+    return file() == nullptr ? reinterpret_cast<const std::byte*>(address()) : file()->Map();
+  }
+  // Call it when the runtime ends: then no driver call releases it. Only pinned memory is the driver's; pages and files
+  // are the system's.
+  void Abandon() {
+    if (auto* const pinned = std::get_if<PinnedMemory>(&place_)) pinned->Abandon();
+  }
+
+ private:
+  using Place = std::variant<PinnedMemory, HostPages, KeptFile>;
+
+  KeptMemory(Place place, Room room) : place_(std::move(place)), room_(std::move(room)) {}
+
+  Place place_;
+  Room room_;
+};
+
+// Copies are cut into parts so that several copiers share one run.
+Status HostCopies::Start(Run run, Direction direction) {
+  const bool file = run.memory->file() != nullptr;
+  while (run.bytes != 0) {
+    // A part of a file ends where one of its pages ends, so that no two parts write one page.
+    const uint64_t most = file ? kFilePartBytes - run.offset % KeptFile::kAlignment : kPartBytes;
+    Run part = run;
+    part.bytes = std::min(run.bytes, most);
+    COMMPOOL_TRY(StartPart(part, direction));
+    run.device += part.bytes;
+    run.offset += part.bytes;
+    run.bytes -= part.bytes;
+  }
+  return Status();
+}
+
+// A file's bytes pass through pinned memory: the driver copies between memories only. Towards the device they are read
+// here; towards the host Finish writes them.
+Status HostCopies::StartPart(const Run& part, Direction direction) {
+  Copier& copier = copiers_[turn_++ % kCopiers];
+  // Its earlier copy first: the staging memory is used again.
+  COMMPOOL_TRY(Finish(copier));
+  // Made at the first use: a pool that keeps nothing needs no streams.
+  if (!copier.stream.valid()) copier.stream = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
+  KeptFile* const file = part.memory->file();
+  CUdeviceptr host = part.memory->address() + part.offset;
+  if (file != nullptr) {
+    if (!copier.staging.valid()) copier.staging = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, kFilePartBytes));
+    const Pages pages = PagesOf(part);
+    host = copier.staging.address() + pages.lead;
+    if (direction == Direction::kToDevice) {
+      COMMPOOL_TRY(file->Read(pages.offset, reinterpret_cast<void*>(copier.staging.address()), pages.bytes));
+    }
+  }
+  const bool to_host = direction == Direction::kToHost;
+  COMMPOOL_TRY(copier.stream.Copy(to_host ? host : part.device, to_host ? part.device : host, part.bytes));
+  copier.running = part;
+  copier.direction = direction;
+  return Status();
+}
+
+// Does nothing for a copier without a copy.
+Status HostCopies::Finish(Copier& copier) {
+  if (!copier.running) return Status();
+  const Run part = *std::exchange(copier.running, std::nullopt);
+  COMMPOOL_TRY(copier.stream.Await());
+  if (progress_) progress_->Advance(part.bytes);
+  KeptFile* const file = part.memory->file();
+  if (file == nullptr || copier.direction == Direction::kToDevice) return Status();
+  const Pages pages = PagesOf(part);
+  return file->Write(pages.offset, reinterpret_cast<void*>(copier.staging.address()), pages.bytes);
+}
+
+// Ends all copies in the order in which they began, after a failure as well: their memory may go once this returns.
+Status HostCopies::Await(Status started) {
+  const ContextGuard current = basis_.MakeCurrent();
+  Status status = std::move(started);
+  for (size_t copier = 0; copier < kCopiers; ++copier) {  // turn_ is the copier whose copy began first
+    KeepFirst(status, Finish(copiers_[turn_++ % kCopiers]));
+  }
+  // After a failure a copy may still run, and the caller releases its memory now.
+  if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
+  for (Copier& copier : copiers_) {
+    // A lost context frees nothing (rule 9).
+    if (basis_.device->health().broken()) copier.staging.Abandon();
+    copier = Copier();
+  }
+  progress_.reset();
+  return status;
+}
 
 // The program has freed it perhaps; then it stays closed for others, who read on once the pool is awake.
 bool KeptBlocks::MayBeRead(engine::Address block) const {

@@ -1,24 +1,81 @@
 // The copies on the host that a pool keeps of its blocks while it sleeps. With Retain they stay once the pool is awake.
+// Several copies run at a time: so the device's copy engines never wait for the next one, and a file is read or written
+// while other parts are copied.
 //
 // One thread at a time, under the pool's growth lock; any thread may call what takes that lock itself, and bytes().
 // Calls the driver.
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/progress.h"
+#include "src/library/driver/handles.h"
 #include "src/library/engine/types.h"
+#include "src/library/pool/basis/pool_basis.h"
 #include "src/library/pool/blocks/block_store.h"
-#include "src/library/pool/blocks/host_copies.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/shared/memory_account.h"
 
 namespace commpool::internal {
+
+class KeptMemory;
+
+// KeptBlocks owns one, and uses it in a sleep and in a wake. It owns the copiers, with their streams and staging
+// memory, from the first copy to the end of Await.
+class HostCopies {
+ public:
+  enum class Direction { kToHost, kToDevice };
+  // One copy of adjacent bytes.
+  struct Run {
+    CUdeviceptr device = 0;
+    KeptMemory* memory = nullptr;
+    uint64_t offset = 0;  // in `memory`; for a file, equal to `device` modulo KeptFile::kAlignment
+    uint64_t bytes = 0;
+  };
+
+  explicit HostCopies(const PoolBasis& basis) : basis_(basis) {}
+
+  // Call it before the first Start. A user who waits sees `what` ("keeping") and how many of `bytes` are copied.
+  void Begin(const char* what, uint64_t bytes) { progress_.emplace(basis_.title + ": " + what, bytes); }
+  // Starts a copy; where all copiers are busy it first waits for the oldest. After a failure earlier copies still run:
+  // call Await() in any case. REQUIRES: the device's context is current, and the memory lives until Await() returns.
+  Status Start(Run run, Direction direction);
+  // Waits for all copies. Returns `started` where that is a failure, else the first failure of a copy. Afterwards no
+  // copy runs.
+  Status Await(Status started);
+
+ private:
+  // How many copies run at a time.
+  static constexpr size_t kCopiers = 4;
+
+  // One copy at a time, with a stream of its own.
+  struct Copier {
+    CopyStream stream;
+    PinnedMemory staging;  // for copies to and from files: the driver copies only between memories
+    std::optional<Run> running;
+    Direction direction = Direction::kToHost;
+  };
+
+  // REQUIRES: the part is no larger than one copier takes.
+  Status StartPart(const Run& part, Direction direction);
+  // Waits for its copy; writes it to its file where it goes to one.
+  Status Finish(Copier& copier);
+
+  const PoolBasis& basis_;
+  std::array<Copier, kCopiers> copiers_;  // while copies run
+  // Which copier is next; so also the one whose copy began first.
+  size_t turn_ = 0;
+  // Null while nothing is copied, and where nobody called Begin.
+  std::optional<Progress> progress_;
+};
 
 // SegmentStore has one. Sleeping calls Keep, and waking restores, segment by segment. It owns the copies, and the
 // account of their memory, which is the host's and so counts in no device's limit.
