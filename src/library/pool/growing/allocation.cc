@@ -210,7 +210,7 @@ bool GrowingMode::OthersCouldHelp(const Request& request) const {
 // because the others take theirs.
 Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
   if (!OthersCouldHelp(request)) return false;
-  if (!grower_->MovesPages()) ReleaseUnused();
+  if (!MovesPages()) ReleaseUnused();
   // Where the pool's own limit is in the way, memory of others does not help.
   request.others_help = segments_.room.FitsOwnLimit(request.bytes);
   const std::string budget = segments_.room.BudgetThatLacks(request.bytes);
@@ -220,7 +220,7 @@ Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
 }
 
 Result<bool> GrowingMode::ReleasePagesAndGrow(Request& request) {
-  if (!OthersCouldHelp(request) || !grower_->MovesPages() || ReleaseUnused() == 0) return false;
+  if (!OthersCouldHelp(request) || !MovesPages() || ReleaseUnused() == 0) return false;
   return Grow(request, Effort::kPressure);
 }
 
@@ -238,7 +238,7 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
 Status GrowingMode::OutOfMemoryFor(const Request& request) const {
   const std::string bytes = FormatBytes(request.bytes);
   if (request.part == engine::kCommonPart) {
-    const bool in_pieces = !grower_->MovesPages() && blocks_.counters().free_bytes >= request.bytes;
+    const bool in_pieces = !MovesPages() && blocks_.counters().free_bytes >= request.bytes;
     return OutOfMemory("no memory for ", bytes, " in ", request.failure.message(), in_pieces ? kInPieces : "",
                        basis_.DescribeHolders());
   }

@@ -43,7 +43,6 @@ class ExpandableGrower final : public Grower {
  public:
   using Grower::Grower;
 
-  bool MovesPages() const override { return true; }
   Result<uint64_t> ReleaseHeld(uint64_t keep_bytes, Wait wait) override COMMPOOL_REQUIRES(kGrowthLock);
 
  private:
@@ -150,7 +149,7 @@ Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& p
 // Without a wait it asks streams once; pages of streams that still work stay.
 Result<uint64_t> ExpandableGrower::ReleaseHeld(uint64_t keep_bytes, Wait wait) {
   // Idle pages are those whose streams are known to be done: so ask, or wait, first.
-  COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
+  COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : Poll());
   std::vector<engine::SegmentRange> pages;
   {
     MutexLock lock(blocks_.mutex());
@@ -213,8 +212,8 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
 
 }  // namespace
 
-std::unique_ptr<Grower> MakeExpandableGrower(const PoolParts& parts, StreamProgress& progress) {
-  return std::make_unique<ExpandableGrower>(parts, progress);
+std::unique_ptr<Grower> MakeExpandableGrower(const PoolParts& parts) {
+  return std::make_unique<ExpandableGrower>(parts);
 }
 
 }  // namespace commpool::internal

@@ -1,7 +1,10 @@
 // Grower: one growth from the plan to its end, alike for both kinds of pools; and the grower of fixed pools.
 #include "src/library/pool/growing/grower.h"
 
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "src/library/base/bytes.h"
@@ -32,7 +35,7 @@ class FixedGrower final : public Grower {
 
     // Other threads allocate during the wait, so a segment that was wholly free may have blocks now. Release only those
     // that are still free.
-    COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
+    COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : Poll());
     return segments_.maker.Release(chosen);
   }
 
@@ -159,10 +162,10 @@ Status Grower::CarryOut(Growth& growth) {
     // Waits are the same for both kinds of pools; what makes or moves memory is the grower's own.
     switch (step.kind) {
       case Kind::kAsk:
-        COMMPOOL_TRY(progress_.Poll());
+        COMMPOOL_TRY(Poll());
         break;
       case Kind::kAwait:
-        COMMPOOL_TRY(progress_.Await(std::chrono::microseconds(step.microseconds)));
+        COMMPOOL_TRY(Await(std::chrono::microseconds(step.microseconds)));
         break;
       case Kind::kAwaitDevice:
         COMMPOOL_TRY(blocks_.WaitForDevice());
@@ -174,9 +177,90 @@ Status Grower::CarryOut(Growth& growth) {
   return Status();
 }
 
-std::unique_ptr<Grower> MakeFixedGrower(const PoolParts& parts, StreamProgress& progress) {
-  return std::make_unique<FixedGrower>(parts, progress);
+// `now` is read before the streams are asked: an answer covers only what was freed by then.
+Status Grower::Poll() {
+  blocks_.PollFences();
+  std::set<StreamKey> streams;
+  engine::Moment now = 0;
+  {
+    MutexLock lock(blocks_.mutex());
+    now = engine().Now();
+    streams = engine().StreamsOf();
+  }
+  Status status;
+  for (const StreamKey stream : streams) {
+    status = PollStream(stream, now);
+    if (!status.ok()) break;
+  }
+  PollCheckpoints();
+  return status;
 }
+
+// A question, and an event behind the stream's work where the answer is no.
+Status Grower::PollStream(StreamKey stream, engine::Moment now) {
+  if (!IsReachable(stream)) return Status();  // another thread's own stream, or one that may have died
+  if (basis_.MayCapture(stream) || COMMPOOL_TRY(basis_.Captures(stream))) return Status();
+  const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
+  if (idle) return Status();
+  // An event behind the same frees would tell nothing new.
+  const bool recorded = std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& checkpoint) {
+    return checkpoint.stream == stream && checkpoint.moment == now;
+  });
+  if (recorded) return Status();
+  const FenceId fence = COMMPOOL_TRY(basis_.fences().Record(stream));
+  checkpoints_.push_back({stream, now, fence});
+  return Status();
+}
+
+// A checkpoint that has passed tells of the blocks freed before it. Later frees need another one.
+void Grower::PollCheckpoints() {
+  std::vector<FenceId> pending;
+  for (const Checkpoint& checkpoint : checkpoints_) pending.push_back(checkpoint.fence);
+  FenceTable& fences = basis_.fences();
+  const std::vector<FenceId> passed = fences.PassedOf(pending);  // the next call reports a sticky error
+  const auto has_passed = [&](const Checkpoint& checkpoint) {
+    return std::find(passed.begin(), passed.end(), checkpoint.fence) != passed.end();
+  };
+  {
+    MutexLock lock(blocks_.mutex());
+    for (const Checkpoint& checkpoint : checkpoints_) {
+      if (has_passed(checkpoint)) engine().StreamIdle(checkpoint.stream, checkpoint.moment);
+    }
+  }
+  std::erase_if(checkpoints_, has_passed);
+  for (const FenceId fence : passed) fences.Retire(fence);
+}
+
+// Gives up streams that may have died: no question reaches them.
+Status Grower::Await(std::chrono::microseconds limit) {
+  const Clock::time_point begin = Clock::now();
+  for (int polls = 0;; ++polls) {
+    COMMPOOL_TRY(Poll());
+    {
+      MutexLock lock(blocks_.mutex());
+      const std::set<StreamKey> streams = engine().StreamsOf();
+      if (std::all_of(streams.begin(), streams.end(), MayHaveDied)) return Status();
+    }
+    if (polls == 1) PoolEvents::Count(basis_.events.host_waits);
+    const Clock::duration waited = Clock::now() - begin;
+    if (waited > limit) return Status();
+    // Each question costs driver calls. Ask ever more rarely, so that the answer is at most an eighth late.
+    while (Clock::now() - begin < waited + waited / 8) std::this_thread::yield();
+  }
+}
+
+// Growth uses streams under the growth lock, frees under a RecordingStreams::Scope: both are waited for. Afterwards the
+// handle may be gone.
+void Grower::ForgetStream(StreamKey stream) {
+  MutexLock growth(basis_.growth());
+  for (const Checkpoint& checkpoint : checkpoints_) {
+    if (checkpoint.stream == stream) basis_.fences().Retire(checkpoint.fence);
+  }
+  std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) { return checkpoint.stream == stream; });
+  blocks_.ForgetStream(stream);
+}
+
+std::unique_ptr<Grower> MakeFixedGrower(const PoolParts& parts) { return std::make_unique<FixedGrower>(parts); }
 
 // The option segment_bytes is the least size of a fixed pool's segments, and the largest size of an expandable pool's
 // pages.

@@ -12,11 +12,6 @@
 
 namespace commpool::internal {
 
-GrowingMode::GrowingMode(const PoolParts& parts)
-    : PoolMode(parts),
-      grower_(basis_.configuration.mode == Mode::kFixed ? MakeFixedGrower(parts, progress_)
-                                                        : MakeExpandableGrower(parts, progress_)) {}
-
 // Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // the memory goes with the process
@@ -26,15 +21,6 @@ void GrowingMode::AfterFree() {
   } else if (has_threshold_) {
     KeepToThreshold();
   }
-}
-
-// StreamProgress and growth use streams under the growth lock, frees under a RecordingStreams::Scope: both are waited
-// for.
-void GrowingMode::ForgetStream(StreamKey stream) {
-  // Threads that are about to record on the stream finish first: afterwards the handle may be gone.
-  MutexLock growth(basis_.growth());
-  progress_.ForgetStream(stream);
-  blocks_.ForgetStream(stream);
 }
 
 // Asked for each block that goes the slow way.
@@ -184,7 +170,7 @@ void GrowingMode::AfterDestroy() {
 
 // The message names COMMPOOL_CONF where it made the pool expandable.
 Status GrowingMode::CheckRegistrable(const char* who) const {
-  if (!grower_->MovesPages()) return Status();
+  if (!MovesPages()) return Status();
   const std::string why =
       std::string(" is expandable: its pages move, and what ") + who + " has registered may not. Make a fixed pool";
   return WithSources(NotSupported(basis_.title, why), basis_.configuration.sources);

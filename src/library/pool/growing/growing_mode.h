@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "src/library/pool/blocks/stranded_memory.h"
-#include "src/library/pool/blocks/stream_progress.h"
 #include "src/library/pool/growing/grower.h"
 #include "src/library/pool/pool.h"
 
@@ -19,7 +18,7 @@ namespace commpool::internal {
 // frees come from any thread; calls that register, close or sleep take the collective lock, so they run one at a time.
 class GrowingMode final : public PoolMode {
  public:
-  explicit GrowingMode(const PoolParts& parts);
+  using PoolMode::PoolMode;
 
   // On the thread of the program, once its caches have none. It may wait for the device, grow, and call functions of
   // the program.
@@ -29,7 +28,7 @@ class GrowingMode final : public PoolMode {
   CUdeviceptr ServeAtOnce(uint64_t bytes, StreamKey stream) override;
   // Without a lock. It may release memory, which calls the driver.
   void AfterFree() override;
-  void ForgetStream(StreamKey stream) override;
+  void ForgetStream(StreamKey stream) override { grower_->ForgetStream(stream); }
 
   Status Reserve(uint64_t bytes) override;
   Result<uint64_t> Reclaim() override;
@@ -102,6 +101,9 @@ class GrowingMode final : public PoolMode {
   // Whether memory of others could make the request possible.
   bool OthersCouldHelp(const Request& request) const;
 
+  // Whether growth uses the pool's own free memory, so that it need not be released first. False for fixed pools, whose
+  // free segments may be too small for the request: these go first.
+  bool MovesPages() const { return basis_.configuration.mode == Mode::kExpandable; }
   void KeepToHeadroom();
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
@@ -120,12 +122,10 @@ class GrowingMode final : public PoolMode {
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
-  // The growers and this class use one object, under the growth lock.
-  StreamProgress progress_{basis_, blocks_};
   // Takes the growth lock for its waits, so that the pool does not grow meanwhile.
   StrandedMemory stranded_{basis_, blocks_};
   // Fixed or expandable; never null.
-  const std::unique_ptr<Grower> grower_;
+  const std::unique_ptr<Grower> grower_ = MovesPages() ? MakeExpandableGrower(*this) : MakeFixedGrower(*this);
   const bool has_threshold_ = basis_.configuration.release_threshold_bytes != UINT64_MAX;
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };
