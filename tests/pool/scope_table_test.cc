@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/library/pool/scopes/scope.h"
+#include "src/library/pool/scopes/own_scopes.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "src/library/pool/scopes/own_scopes.h"
-#include "src/library/pool/scopes/scope.h"
 
 namespace commpool::internal::testing {
 namespace {

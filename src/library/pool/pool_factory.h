@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "commpool/status.h"
-#include "src/library/pool/basis/runtime_parts.h"
+#include "src/library/pool/basis/pool_basis.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/pool.h"
 

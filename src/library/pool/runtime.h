@@ -20,7 +20,7 @@
 #include "src/library/base/mutex.h"
 #include "src/library/driver/graph_handles.h"
 #include "src/library/driver/loader.h"
-#include "src/library/pool/basis/runtime_parts.h"
+#include "src/library/pool/basis/pool_basis.h"
 #include "src/library/pool/communicator_sleep.h"
 #include "src/library/pool/memory_search.h"
 #include "src/library/pool/options.h"

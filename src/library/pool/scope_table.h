@@ -19,7 +19,6 @@
 #include "src/library/base/mutex.h"
 #include "src/library/pool/pool.h"
 #include "src/library/pool/scopes/own_scopes.h"
-#include "src/library/pool/scopes/scope.h"
 
 namespace commpool::internal {
 
