@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "tests/nvtx/listener.h"
 #include "tests/pool/pool_fixture.h"
 

@@ -2,7 +2,7 @@
 #include <future>
 #include <vector>
 
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/launch.h"
 

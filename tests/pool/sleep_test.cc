@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"

@@ -1,7 +1,7 @@
 #include "tools/common/pool_invariants.h"
 
 #include "src/library/base/check.h"
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal {

@@ -17,7 +17,7 @@
 #include "src/library/c_api/boundary.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/driver/metering.h"
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/nvls_eligibility.h"
 #include "src/library/pool/options.h"
 #include "src/library/registration/communicator.h"

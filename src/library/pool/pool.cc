@@ -7,8 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "src/library/pool/blocks/block_listing.h"
-
 namespace commpool::internal {
 
 // Nothing here can fail but for host memory: what can was made before.

@@ -8,7 +8,6 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/kept_file.h"
 #include "src/library/base/try.h"
-#include "src/library/pool/blocks/block_listing.h"
 
 namespace commpool::internal {
 

@@ -9,7 +9,6 @@
 
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
-#include "src/library/pool/blocks/block_listing.h"
 
 namespace commpool::internal {
 

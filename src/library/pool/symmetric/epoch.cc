@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "src/library/base/try.h"
-#include "src/library/pool/blocks/block_listing.h"
-#include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
