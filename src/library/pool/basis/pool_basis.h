@@ -127,20 +127,11 @@ class PoolLife {
 
   // kFailedPrecondition where the pool sleeps or no longer serves.
   Status CheckOpen() const {
-    switch (state()) {
-      case State::kOpen:
-        return Status();
-      case State::kAsleep:
-        return FailedPrecondition("is asleep: wake() it first");
-      case State::kClosing:
-      case State::kClosed:
-        return FailedPrecondition("is closed");
-      case State::kDestroyed:
-        return FailedPrecondition("is closed: it was destroyed");
-      case State::kAbandoned:
-        return FailedPrecondition("is closed: the runtime has ended");
-    }
-    return Status();
+    const State now = state();
+    if (now == State::kOpen) return Status();
+    if (now == State::kAsleep) return FailedPrecondition("is asleep: wake() it first");
+    const char* const why = now == State::kDestroyed ? ": it was destroyed" : ": the runtime has ended";
+    return FailedPrecondition("is closed", now < State::kDestroyed ? "" : why);
   }
 
   // Does nothing in another state: another thread may end the pool meanwhile.
@@ -184,8 +175,7 @@ class RecordingStreams {
         MutexLock lock(owner_.mutex_);
         for (const StreamKey stream : streams_) owner_.streams_.erase(owner_.streams_.find(stream));
       }
-      owner_.ended_.fetch_add(1, std::memory_order_release);
-      owner_.ended_.notify_all();
+      owner_.ended_.NotifyAll();
     }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -197,21 +187,15 @@ class RecordingStreams {
 
   // Waits until no call is about to record on the stream. REQUIRES: no new scope names the stream.
   void AwaitEnd(StreamKey stream) {
-    for (;;) {
-      const uint32_t ended = ended_.load(std::memory_order_acquire);
-      {
-        MutexLock lock(mutex_);
-        if (!streams_.contains(stream)) return;
-      }
-      ended_.wait(ended, std::memory_order_acquire);
-    }
+    MutexLock lock(mutex_);
+    while (streams_.contains(stream)) ended_.Wait(mutex_);
   }
 
  private:
   Mutex mutex_{LockRank::kLeaf};
   // A multiset, because several calls may be about to record on one stream.
   std::multiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
-  std::atomic<uint32_t> ended_{0};  // how many scopes have ended, to wait for the next
+  Condition ended_;  // a scope has ended
 };
 
 // The pools of one home that one thread made together. The thread owns several ranks, so its collective calls must name

@@ -36,8 +36,7 @@ void GrowingMode::KeepToThreshold() {
   if (!has_threshold_ || blocks_.counters().reserved_bytes.current <= threshold) return;
   // A capture forbids questions about streams. A pool that sleeps holds nothing that could go.
   if (basis_.device->capturing() || basis_.life.asleep()) return;
-  Result<uint64_t> released = grower_->Release(threshold, Wait::kNo);
-  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  OrLogged(grower_->Release(threshold, Wait::kNo));
 }
 
 // As KeepToThreshold, where the device has less free memory than its headroom.
@@ -45,8 +44,12 @@ void GrowingMode::KeepToHeadroom() {
   const uint64_t lacking = segments_.room.LackingHeadroom();
   if (lacking == 0 || basis_.device->capturing()) return;
   const uint64_t reserved = blocks_.counters().reserved_bytes.current;
-  Result<uint64_t> released = grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo);
+  OrLogged(grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo));
+}
+
+uint64_t GrowingMode::OrLogged(const Result<uint64_t>& released) const {
   if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  return released.ok() ? *released : 0;
 }
 
 // Grows first with what the device has. It asks the other pools and the process's other allocators after that.
@@ -110,10 +113,8 @@ uint64_t GrowingMode::ReleaseUnused() {
   // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, and after a
   // capture (even one on another device, because fences may have to be recorded there).
   if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
-  if (released.ok()) return *released;
   // No news where the context is lost, or the driver has shut down: every later call returns that error.
-  if (!device.health().broken()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
-  return 0;
+  return !released.ok() && device.health().broken() ? 0 : OrLogged(released);
 }
 
 // cudaFree waits for the device, ncclMemFree is NCCL's, and a user's function is anybody's.
@@ -126,9 +127,7 @@ uint64_t GrowingMode::ReleaseIdle(DeviceWork work) {
   if (basis_.device->health().broken() || basis_.device->captures().any() || basis_.life.asleep()) return 0;
   blocks_.ReleaseParts(captures_.TakeGone());
   blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
-  const Result<uint64_t> released = grower_->ReleaseAtOnce();
-  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
-  return released.ok() ? *released : 0;
+  return OrLogged(grower_->ReleaseAtOnce());
 }
 
 // What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and

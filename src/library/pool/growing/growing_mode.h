@@ -105,6 +105,8 @@ class GrowingMode final : public PoolMode {
   // free segments may be too small for the request: these go first.
   bool MovesPages() const { return basis_.configuration.mode == Mode::kExpandable; }
   void KeepToHeadroom();
+  // What was released; 0 after a failure, which the log alone tells: no caller asked for the release.
+  uint64_t OrLogged(const Result<uint64_t>& released) const;
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where
