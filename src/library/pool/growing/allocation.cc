@@ -124,8 +124,10 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
     }
     // A graph's block must not get into a cache, which would serve it outside of the graph. Where memory is so short
     // that streams share it, a small block may lie among large ones: cached it would keep them apart.
-    const bool cacheable = !captured && reuse != engine::Reuse::kAnyStream;
-    const Caching caching = cacheable ? CachingNow(request.stream) : Caching::kNo;
+    // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps
+    // its segment from the driver, and a pool with a threshold wants to give segments back.
+    const bool cacheable = !captured && reuse != engine::Reuse::kAnyStream && !has_threshold_ && !captures_.any_open();
+    const Caching caching = cacheable ? CachingOf(request.stream) : Caching::kNo;
     // The part's own memory was used inside this capture.
     const Waits waits = captured ? Waits::kInCapture : Waits::kOutside;
     const CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, request.bytes, request.stream, caching, waits));

@@ -23,13 +23,6 @@ void GrowingMode::AfterFree() {
   }
 }
 
-// Asked for each block that goes the slow way.
-Caching GrowingMode::CachingNow(StreamKey stream) const {
-  // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
-  // segment from the driver, and a pool with a threshold wants to give segments back.
-  return has_threshold_ || captures_.any_open() ? Caching::kNo : CachingOf(stream);
-}
-
 // Called by frees and by slow allocations, so it never waits for a stream.
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = basis_.configuration.release_threshold_bytes;

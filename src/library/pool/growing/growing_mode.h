@@ -115,9 +115,6 @@ class GrowingMode final : public PoolMode {
     const bool reuses = basis_.own_reuse == engine::OwnReuse::kAtOnce || stream == kNoStream;
     return reuses && !segments_.maker.tells_heaps() ? Caching::kYes : Caching::kNo;
   }
-  // Whether they may keep blocks that are served now. kNo also where the pool has a release threshold: a cached block
-  // would keep its segment from going.
-  Caching CachingNow(StreamKey stream) const;
   // Releases free memory beyond the release threshold, if the device is done with it. Waits for no stream, and reports
   // a failure in the log alone: no caller asked for it.
   void KeepToThreshold();

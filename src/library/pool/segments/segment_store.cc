@@ -68,17 +68,6 @@ Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
   return graphs_use_it ? captures_.CheckNoneLive() : Status();
 }
 
-// Does not call NCCL: the program says that the communicator has ended.
-void SegmentStore::ForgetCommunicator(ncclComm_t communicator) {
-  const uint64_t held = registrations.Forget(communicator);
-  if (held == 0) return;
-  Log(LogLevel::kWarning,
-      basis_.title + ": its communicator ended before abandon(), so NCCL " +
-          FormatNcclVersion(basis_.driver.nccl.version) + " holds " + FormatBytes(held) +
-          " of windows until the process ends: abandon a communicator while it is alive, then abort "
-          "it, then close()");
-}
-
 // When its registrations end, this rank can no longer reach its peers' windows. So work on them gets until the deadline
 // to finish. Work that still runs then waits for the lost rank, until the communicator is aborted: it needs no window.
 Status SegmentStore::LetTheDeviceFinish() {
@@ -113,7 +102,13 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
 Status SegmentStore::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
   if (life == CommunicatorLife::kAlive) return basis_.Named(EndRegistrations(communicator).under("abandon"));
   basis_.runtime.unanswered.NoteIdle(communicator);
-  ForgetCommunicator(communicator);
+  const uint64_t held = registrations.Forget(communicator);
+  if (held == 0) return Status();
+  Log(LogLevel::kWarning,
+      basis_.title + ": its communicator ended before abandon(), so NCCL " +
+          FormatNcclVersion(basis_.driver.nccl.version) + " holds " + FormatBytes(held) +
+          " of windows until the process ends: abandon a communicator while it is alive, then abort "
+          "it, then close()");
   return Status();
 }
 

@@ -63,8 +63,6 @@ class SegmentStore {
   MemoryExporter exporter;
 
  private:
-  // For a communicator that has ended already.
-  void ForgetCommunicator(ncclComm_t communicator);
   // OK also where the deadline passes: an abandonment goes on in any case.
   Status LetTheDeviceFinish();
   // For one that is alive. OK also where NCCL fails: then the pool only drops the handles.

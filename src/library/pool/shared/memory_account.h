@@ -46,13 +46,24 @@ class MemoryAccount {
   // where the memory could not be made.
   bool Take(uint64_t bytes) {
     if (whole_ != nullptr && !whole_->Take(bytes)) return false;
-    if (TakeOwn(bytes)) return true;
+    {
+      MutexLock lock(mutex_);
+      if (taken_ <= limit_ && bytes <= limit_ - taken_) {
+        taken_ += bytes;
+        peak_ = std::max(peak_, taken_);
+        return true;
+      }
+    }
     if (whole_ != nullptr) whole_->Return(bytes);
     return false;
   }
   // For bytes whose memory has gone back to the driver, or sleeps.
   void Return(uint64_t bytes) {
-    ReturnOwn(bytes);
+    {
+      MutexLock lock(mutex_);
+      COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");
+      taken_ -= bytes;
+    }
     if (whole_ != nullptr) whole_->Return(bytes);
   }
   // How much Take would still grant. May be less by the time of the Take.
@@ -83,19 +94,6 @@ class MemoryAccount {
   }
 
  private:
-  // Locks of one rank are never held together: a part and its whole take one after the other.
-  bool TakeOwn(uint64_t bytes) {
-    MutexLock lock(mutex_);
-    if (taken_ > limit_ || bytes > limit_ - taken_) return false;
-    taken_ += bytes;
-    peak_ = std::max(peak_, taken_);
-    return true;
-  }
-  void ReturnOwn(uint64_t bytes) {
-    MutexLock lock(mutex_);
-    COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");
-    taken_ -= bytes;
-  }
   uint64_t OwnRoom() const {
     MutexLock lock(mutex_);
     return taken_ > limit_ ? 0 : limit_ - taken_;
@@ -105,6 +103,7 @@ class MemoryAccount {
   const uint64_t capacity_;
   const std::shared_ptr<MemoryAccount> whole_;
   std::atomic<uint64_t> headroom_{0};
+  // Locks of one rank are never held together: a part and its whole take one after the other.
   mutable Mutex mutex_{LockRank::kLeaf};
   uint64_t limit_ COMMPOOL_GUARDED_BY(mutex_);
   uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;

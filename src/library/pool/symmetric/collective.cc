@@ -316,14 +316,10 @@ void Collective::StartPublishing(int rank) {
 
 // Only hands the calls over. The publisher sends and compares them on the thread of the link's watcher.
 void Collective::Publish() {
-  if (publisher_ != nullptr) publisher_->Offer(engine().log());
-  if (basis_.record.on()) RecordCalls();
-}
-
-// The log has the last calls only. Whatever fell out of it before is a gap.
-void Collective::RecordCalls() {
   const engine::SequenceLog& log = engine().log();
-  for (; recorded_calls_ < log.count(); ++recorded_calls_) {
+  if (publisher_ != nullptr) publisher_->Offer(log);
+  // The log has the last calls only. Whatever fell out of it before is a gap.
+  for (; basis_.record.on() && recorded_calls_ < log.count(); ++recorded_calls_) {
     const std::optional<engine::SequenceEntry> entry = log.Entry(recorded_calls_);
     // A recording may have gaps; a call may not fail for it.
     if (entry) basis_.record.Called(entry->number, Name(entry->call), entry->value);
@@ -342,7 +338,5 @@ void Collective::StopPublishing() {
   publisher = std::move(publisher_);
   recorded_calls_ = 0;  // another home begins another sequence
 }
-
-Status Collective::CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
 
 }  // namespace commpool::internal

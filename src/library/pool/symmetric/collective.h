@@ -108,14 +108,14 @@ class Collective : PoolParts {
   // Publishes the sequence in the background, as this rank of home. Call it once the ranks have agreed on the epoch:
   // before, their sequences may differ.
   void StartPublishing(int rank) COMMPOOL_REQUIRES(basis_.collective);
-  // Call it after each call that the engine added to its sequence. Allocations and frees call it on any thread, so it
-  // waits for nobody.
+  // Call it after each call that the engine added to its sequence; a recording hears of the calls too. Allocations and
+  // frees call it on any thread, so it waits for nobody.
   void Publish() COMMPOOL_REQUIRES(blocks_.mutex());
   // Waits until the publisher works no more, so without the lock. Another home may begin to publish afterwards.
   void StopPublishing() COMMPOOL_EXCLUDES(blocks_.mutex());
   // OK where the ranks' sequences are alike as far as this rank knows; else kDisagreement with the first difference.
   // Every allocation asks it: one load while nothing is known.
-  Status CheckAlike() const;
+  Status CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
 
  private:
   // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
@@ -132,8 +132,6 @@ class Collective : PoolParts {
   Calls LastCalls(uint64_t count) const;
   // A recording shows how long this rank waits for the others. The number of an agreement is the same on all ranks.
   recording::Span BeginAgreement(std::string_view what) COMMPOOL_REQUIRES(basis_.collective);
-  // Tells a recording the calls of the sequence that it has not heard of.
-  void RecordCalls() COMMPOOL_REQUIRES(blocks_.mutex());
   // Why a capture keeps this rank from the call, if one does.
   Status CheckTakesPart(CollectiveCall call) const;
   // This rank's intent for the call. Changes nothing.

@@ -131,19 +131,16 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
   collective_.StartPublishing(home_.rank);
   basis_.channel_number.store(collective_.channel().number(), std::memory_order_release);
   basis_.home_id.store(agreed.findings.home_id, std::memory_order_release);
-  if (basis_.handle != 0) RecordInNewHome();
+  // For a report the pool of the other home has ended, with all that it had.
+  if (basis_.handle != 0 && basis_.record.on()) {
+    basis_.RecordMade();
+    RecordBlocks(basis_, blocks_);
+    segments_.registrations.RecordPresent();
+  }
   losses_.Follow(collective_.channel().lost_ranks());
   // Last: other threads that find a home may call for the pool at once.
   home_handle_.store(home_.handle, std::memory_order_release);
   return Status();
-}
-
-// For a report the pool of the other home has ended, with all that it had.
-void SymmetricMode::RecordInNewHome() const {
-  basis_.RecordMade();
-  if (!basis_.record.on()) return;
-  RecordBlocks(basis_, blocks_);
-  segments_.registrations.RecordPresent();
 }
 
 // What can refuse, and the wait. The pool may still stay with its home.
@@ -158,13 +155,6 @@ Status SymmetricMode::GetReadyToLeave() {
   COMMPOOL_TRY(AwaitOwnFrees());
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.maker.ReleaseSetAside(Pinned::kGo) : Status();
-}
-
-// Cannot be undone: frees take effect, and the addresses of other ranks go.
-Status SymmetricMode::LeaveHome() {
-  ApplyOwnFrees();
-  maps_peers_ = false;
-  return ForgetPeers(segments_.book.Indexes());
 }
 
 // This pool cannot use the communicator, but its ranks wait for it: connect once, and tell them.
@@ -198,7 +188,13 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   collective_.MoveTo(std::move(channel));
   // BeginEpoch reads it for the domains, the publisher and the registrations.
   home_ = home;
-  if (readiness.ok()) readiness = LeaveHome();
+  // Cuts all ties to the old home, which cannot be undone: frees take effect that no other rank will confirm, and the
+  // addresses of other ranks go.
+  if (readiness.ok()) {
+    ApplyOwnFrees();
+    maps_peers_ = false;
+    readiness = ForgetPeers(segments_.book.Indexes());
+  }
   return BeginEpoch(readiness);
 }
 

@@ -62,15 +62,6 @@ ReportJudge SymmetricMode::JudgeHeld() {
              COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings { return {domains_.CheckHeld(reports)}; };
 }
 
-// A judge runs inside of the agreement, where the channel decides. The caller holds the collective lock meanwhile.
-ReportJudge SymmetricMode::JudgePassedByAll() {
-  return [this](const std::vector<DomainReport>& reports) COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings {
-    Status status = domains_.CheckHeld(reports);
-    if (status.ok()) status = domains_.CheckPassedByAll(reports);
-    return {status.under("register_with"), FindingsOf(reports)};
-  };
-}
-
 // NCCL cannot compare communicators. An all-gather over the new one shows which ranks of home are really in it.
 Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator) {
   Result<Members> met = Members();
@@ -101,8 +92,16 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   }
   if (readiness.ok()) readiness = segments_.registrations.CheckNoneEnding(handle);
   const DomainReport report = ReportOf(communicator);
-  Agreed agreed = COMMPOOL_TRY(collective_.Begin(
-      {.call = CollectiveCall::kRegister, .readiness = readiness, .report = report, .judge = JudgePassedByAll()}));
+  // A judge runs inside of the agreement, where the channel decides. Each new communicator has to be passed by all of
+  // its ranks, and then gets its place among the findings.
+  const ReportJudge judge = [this](const std::vector<DomainReport>& reports)
+                                COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings {
+    Status status = domains_.CheckHeld(reports);
+    if (status.ok()) status = domains_.CheckPassedByAll(reports);
+    return {status.under("register_with"), FindingsOf(reports)};
+  };
+  Agreed agreed = COMMPOOL_TRY(
+      collective_.Begin({.call = CollectiveCall::kRegister, .readiness = readiness, .report = report, .judge = judge}));
   const Findings& passed = agreed.findings;
   // Numbers from here on are this call's, to be removed where it fails.
   const uint64_t first_new = domains_.next();

@@ -79,8 +79,6 @@ class SymmetricMode final : public PoolMode {
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
-  // Tells a recording that the pool goes on with other ranks.
-  void RecordInNewHome() const;
   // Whether every communicator was abandoned, so that no call reaches another rank.
   bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations.Communicators().empty(); }
   // Ends the pool in order without the other ranks. kKeep: a rank that lives on may still know what was there.
@@ -99,8 +97,6 @@ class SymmetricMode final : public PoolMode {
   void StopListening();
   // Whether the pool may leave its home, once nobody uses the memory. It has all of it still.
   Status GetReadyToLeave() COMMPOOL_REQUIRES(basis_.collective);
-  // Cuts all ties to the old home: applies frees that no other rank will confirm.
-  Status LeaveHome() COMMPOOL_REQUIRES(basis_.collective);
   // Tells the ranks of a communicator why this pool does not take it as home.
   Status RefuseHome(Communicator& other, const Status& why) const;
   // Begins an epoch with the ranks of home; the channel reaches them already. Where it fails this rank keeps its
@@ -118,9 +114,6 @@ class SymmetricMode final : public PoolMode {
   // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
   // NCCL.
   ReportJudge JudgeHeld() COMMPOOL_REQUIRES(basis_.collective);
-  // For register_with: each new communicator has to be passed by all of its ranks, and then gets its place among the
-  // findings.
-  ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(basis_.collective);
   // What this rank tells the others about a caller's communicator. Changes nothing. An error becomes this rank's
   // readiness, which the others hear.
   Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(basis_.collective);
