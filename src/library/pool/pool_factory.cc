@@ -71,19 +71,20 @@ uint64_t GranularityOf(const PoolIngredients& ingredients) {
 // Makes a fixed or an expandable pool. It has no memory yet: the first allocation or reserve makes some. Host memory
 // has its own ways: segments as large as asked, and reuse only once the stream has passed, unless the program orders
 // its frees.
-std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
-  const PoolConfiguration& configuration = ingredients.basis->configuration;
-  engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
+Result<std::shared_ptr<Pool>> MakeGrowingPool(RuntimeParts& runtime, PoolConfiguration configuration) {
+  PoolIngredients ingredients = COMMPOOL_TRY(Gather(runtime, std::move(configuration)));
+  const PoolConfiguration& asked = ingredients.basis->configuration;
+  engine::EngineOptions options = GrowingEngineOptions(asked, GranularityOf(ingredients));
   if (ingredients.backing->row().places == Places::kHost) {
     options.segment_sizes = engine::SegmentSizes::kExact;
-    const bool ordered = configuration.frees == engine::FreeOrder::kOrdered;
+    const bool ordered = asked.frees == engine::FreeOrder::kOrdered;
     options.own_reuse = ordered ? engine::OwnReuse::kAtOnce : engine::OwnReuse::kOncePassed;
     ingredients.basis->own_reuse = options.own_reuse;
   }
   // It is rounded up with the block.
   if (ingredients.basis->runtime.observer.TakesHeapsOf(*ingredients.backing)) options.guard_bytes = 1;
   std::unique_ptr<engine::Engine> engine;
-  if (configuration.mode == Mode::kExpandable) {
+  if (asked.mode == Mode::kExpandable) {
     engine = std::make_unique<engine::ExpandableEngine>(options);
   } else {
     engine = std::make_unique<engine::CachingEngine>(options);
@@ -137,9 +138,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(RuntimeParts& runtime, PoolConfi
 
 // The pool has no handle yet, and no thread but this one knows it.
 Result<std::shared_ptr<Pool>> MakePool(RuntimeParts& runtime, PoolConfiguration configuration) {
-  if (configuration.symmetric()) return MakeSymmetricPool(runtime, std::move(configuration));
-  PoolIngredients ingredients = COMMPOOL_TRY(Gather(runtime, std::move(configuration)));
-  return MakeGrowingPool(std::move(ingredients));
+  return (configuration.symmetric() ? MakeSymmetricPool : MakeGrowingPool)(runtime, std::move(configuration));
 }
 
 // This rank's options were refused before there was a pool. It connects all the same, and answers the first agreement

@@ -334,7 +334,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
 }
 
 // This thread mostly remembers the pool: then no lock is taken.
-[[gnu::always_inline]] inline std::shared_ptr<Pool> Runtime::PoolWith(PoolHandle handle) const {
+[[gnu::always_inline]] inline std::shared_ptr<Pool> Runtime::PoolWith(PoolHandle handle) {
   const Route route = RouteOf(Target::Pool(handle), reinterpret_cast<CUstream>(kNoStream));
   const Slot* const slot = parts_.caches.FindSlot(route, 1);
   std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
@@ -342,13 +342,11 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   return pool;
 }
 
-std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) const {
+std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) {
   Slot unkept;
-  Slot& slot = SlotOf(route, 1, {kNoStream, kNoStream}, unkept);
-  const Result<std::shared_ptr<Pool>> pool = pools_.Find(route.target.pool());
-  if (!pool.ok()) return nullptr;
-  slot.pool = *pool;
-  return *pool;
+  std::shared_ptr<Pool> pool;  // stays null where the pool has lost its handle
+  static_cast<void>(FindPool(SlotOf(route, 1, {kNoStream, kNoStream}, unkept), route.target, pool));
+  return pool;
 }
 
 // The steps of a free that FreeCached refused: another cache of this thread, room in a full one, the pool. The word of
