@@ -30,18 +30,6 @@ Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const Pri
   return result;
 }
 
-// The caller keeps the context retained: the thread that waits may need it longer than this call.
-Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
-  // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread.
-  std::future<CUresult> result = COMMPOOL_TRY(BeginToSynchronise(driver, context));
-  WaitSlices slices(std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms));
-  do {
-    if (result.wait_until(slices.end()) == std::future_status::ready) return result.get();
-  } while (!slices.Over());
-  return DeadlineExceeded("device ", context.device(), " is still busy after ", deadline_ms,
-                          " ms, nothing was changed: a collective waits for a rank?");
-}
-
 // The caller refuses with it before anything has changed. The question to the legacy stream breaks no capture; a
 // capture of a nonblocking stream that nobody announced does not show there, and nobody can find it.
 Status DeviceState::CheckNotCapturing() const {
@@ -62,8 +50,17 @@ Status DeviceState::CheckNotCapturing() const {
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health().broken()) return health().first_error();
   COMMPOOL_TRY(CheckNotCapturing());
-  const CUresult result = COMMPOOL_TRY(SynchroniseWithin(driver_, context(), deadline_ms));
-  return health().Check(driver_, result, {.call = "cuCtxSynchronize", .device = device()});
+  // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread,
+  // which may need the context longer than this call: the place keeps it retained.
+  std::future<CUresult> wait = COMMPOOL_TRY(BeginToSynchronise(driver_, context()));
+  WaitSlices slices(std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms));
+  do {
+    if (wait.wait_until(slices.end()) == std::future_status::ready) {
+      return health().Check(driver_, wait.get(), {.call = "cuCtxSynchronize", .device = device()});
+    }
+  } while (!slices.Over());
+  return DeadlineExceeded("device ", device(), " is still busy after ", deadline_ms,
+                          " ms, nothing was changed: a collective waits for a rank?");
 }
 
 // Makes the state without the lock, because that calls the driver. Of two threads that race one wins, and both get its

@@ -65,9 +65,6 @@ class AnnouncedCaptures {
 // cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread.
 // kOutOfMemory where the host has no thread.
 Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
-// Waits for the device, and returns cuCtxSynchronize's result. kDeadlineExceeded where the deadline passes: then the
-// wait continues on its own thread.
-Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 
 // DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
 class DeviceState {
