@@ -103,7 +103,7 @@ def take_raised() -> tuple[str, Optional[BaseException]]:
 
 
 _NO_POOL = re.compile(r"^pool (\d+) does not exist: it was destroyed, or never made")
-_OPTION = re.compile(r"\b([a-z_]+) = ([A-Z][A-Z_]+)\b")
+_OPTION = re.compile(r"\b([a-z_]+(?= =)|mode|grants)(?: =)? ([A-Z][A-Z_]+)\b")
 
 
 def in_python(message: str) -> str:
