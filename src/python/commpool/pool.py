@@ -38,8 +38,8 @@ class PlainFunctions(NamedTuple):
 
 
 class PoolOptions(TypedDict, total=False):
-    """The options of Pool besides name, device, symmetric_across and reserve. Functions that pass them on use it, so
-    that
+    """The options of Pool besides name, device, symmetric_across and reserve, for type checkers of functions that pass
+    them on.
     """
 
     backing: Union[None, options.BackingWord, UserBacking]

@@ -77,11 +77,12 @@ def different(group):
             ragged = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)  # line A
         else:
             ragged = torch.empty(2 * MIB, dtype=torch.uint8, device=DEVICE)  # line B
-    said = ""
-    try:
-        pool.verify()
-    except commpool.Disagreement as error:
-        said = str(error)
+    said = []
+    for call in (pool.verify, pool.close):
+        try:
+            call()
+        except (commpool.Disagreement, commpool.FailedPrecondition) as error:
+            said.append(str(error))
     del same, ragged
     pool.close()
     pool.destroy()

@@ -39,12 +39,13 @@ class Groups(unittest.TestCase):
         lines = _RANKS.read_text(encoding="utf-8").splitlines()
         for rank, (mark, nbytes) in enumerate([("# line A", "1,048,576"), ("# line B", "2,097,152")]):
             place = next(place for place, line in enumerate(lines, 1) if mark in line)
-            error = self.said["different"][rank]
+            error, closed = self.said["different"][rank]
             self.assertIn("rank 0 made allocate 1,048,576 bytes", error)
             self.assertIn(f"This rank allocated {nbytes} bytes at {_RANKS}:{place}", error)
+            self.assertRegex(closed, rf"Asked for: {rank + 1} MiB at .*{_RANKS}:{place}\b")
 
     def test_that_differ_say_how_to_see_the_line_where_none_is_kept(self):
-        for error in self.said_late["different"]:
+        for error, _ in self.said_late["different"]:
             self.assertIn("COMMPOOL_TORCH_CALL_LINES=1 in the environment names the Python line", error)
 
     def test_serve_step_after_step_with_reclaim_and_say_so_without(self):

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import NamedTuple, Optional
 
 from commpool import _abi, errors
+from commpool.sizes import format_size
 
 from . import _router
 
@@ -115,6 +116,14 @@ def explanation(pool: int, sentence: str) -> str:
         return ""
     _, nearest = min(made, key=lambda found: found[0])
     return f"This rank allocated {nearest.nbytes:,} bytes at {nearest.line}"
+
+
+def asked_at(pool: int, sizes: list[int]) -> str:
+    """Where this rank asked for blocks of these sizes, as far as it is known."""
+    calls = _watched[pool].kept if pool in _watched else ()
+    lines = [(nbytes, dict.fromkeys(call.line for call in calls if call.nbytes == nbytes)) for nbytes in sizes]
+    said = "; ".join(f"{format_size(nbytes)} at {' or '.join(found)}" for nbytes, found in lines if found)
+    return f". Asked for: {said}" if said else ""
 
 
 def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None:

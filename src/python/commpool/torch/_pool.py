@@ -212,13 +212,15 @@ class Pool(commpool.Pool):
 
 def _kept_by_torch(pool: commpool.Pool) -> str:
     """Where tensors may be that the program has dropped, or does not think of; empty if that cannot be the reason."""
-    if not pool.stats().allocated_blocks.current:
+    live = {block.requested_bytes for block in pool.snapshot().blocks if block.state == "live"}
+    if not live:
         return ""
-    said = ". Gradients? optimizer.zero_grad(); a loss or an output? del it"
-    if not dist.is_available() or not dist.is_initialized():
-        return said
-    return (f"{said}. A collective with async_op=True that nobody waited for? work.wait(), or one more collective: "
-            "torch keeps its tensors until then")
+    said = (f"{_call_lines.asked_at(pool.handle, sorted(live)[:-4:-1])}. Gradients? optimizer.zero_grad(); a loss or "
+            "an output? del it")
+    if dist.is_available() and dist.is_initialized():
+        said += (". A collective with async_op=True that nobody waited for? work.wait(), or one more collective: torch "
+                 "keeps its tensors until then")
+    return said
 
 
 def _drop_workspaces(pool: commpool.Pool) -> None:
