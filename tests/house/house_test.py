@@ -56,7 +56,7 @@ class House(unittest.TestCase):
 
     def test_names_and_numbers_of_pages_are_those_of_the_sources(self):
         root = tree.workspace()
-        found = page_facts.unknown_names(root) + page_facts.other_numbers(root)
+        found = page_facts.unknown_names(root) + page_facts.other_numbers(root) + page_facts.unrun_programs(root)
         self.assertFalse(found, "\n" + "\n".join(found))
 
     def test_the_first_page_s_numbers_are_those_that_were_measured(self):

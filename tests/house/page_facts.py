@@ -6,6 +6,7 @@ import re
 import tree
 
 _NAME = re.compile(r"\b(?:COMMPOOL_[A-Z][A-Z_]*[A-Z]|commpool_[a-z_]*[a-z])\b")
+_BEGINNING = 30  # letters of a program, as tests name it
 _TARGET = re.compile(r"\]\([^)]*\)")
 _CODE = {".h", ".cc", ".inc", ".cu", ".c", ".py", ".sh", ".bzl", ".lds", ".in", "", ".pyi"}
 # A page, its words around a number, and a source with its words around the same number.
@@ -31,6 +32,18 @@ def unknown_names(root):
             known |= names
     return [f"{path}: nothing is called {name}" for path, names in pages.items() for name in sorted(names - known)
             if not any(other.startswith(name) for other in known)]  # `commpool_import_*`
+
+
+def unrun_programs(root):
+    """Python programs of pages whose beginning no test has: one runs each as it stands. Command lines of users' pages
+    are run by tests/install/pages_test.py, programs in C by outside_projects_test.py.
+    """
+    tests = "".join(tree.read(root, path) or "" for path in tree.files(root)
+                    if path.parts[0] == "tests" and path.suffix == ".py")
+    firsts = [(path, first) for path in tree.files(root) if path.suffix == ".md"
+              for first in re.findall(r"^```python\n(.*?)(?:  .*)?$", tree.read(root, path), re.MULTILINE)]
+    return [f"{path}: no test runs the program that begins with {first}" for path, first in firsts
+            if first[:_BEGINNING] not in tests]
 
 
 def other_numbers(root, numbers=NUMBERS):

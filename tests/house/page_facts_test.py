@@ -30,6 +30,13 @@ class PageFacts(unittest.TestCase):
         numbers = (("page.md", r"at most (\d+)", "pool.h", r"kMost = (\d+)"),)
         self.assertEqual(page_facts.other_numbers(self.root, numbers), ["page.md: 128 is 256 in pool.h"])
 
+    def test_programs_that_no_test_runs_are_found(self):
+        (self.root / "tests").mkdir()
+        (self.root / "tests/page_test.py").write_text('run("pool = made()")', encoding="utf-8")
+        self.write(page_md="```python\npool = made()  # by hand\n```\n```python\npool = found()\n```\n")
+        self.assertEqual(page_facts.unrun_programs(self.root),
+                         ["page.md: no test runs the program that begins with pool = found()"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -41,7 +41,7 @@ class Examples(unittest.TestCase):
             self.assertRegex(self.run_program(_EXAMPLES / name), words)
 
     def test_the_program_of_the_page_runs_as_it_stands(self):
-        [program] = re.findall(r"```python\n# first[.]py\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        [program] = re.findall(r"```python\n# first.py\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "first.py")
             file.write_text(program, encoding="utf-8")

@@ -6,6 +6,7 @@ import pathlib
 import re
 import tempfile
 import unittest
+from unittest import mock
 
 import emulated
 import commpool
@@ -47,6 +48,13 @@ class Programs(unittest.TestCase):
         self.assertEqual(other.says("read"), [4 * MIB])
         self.assertEqual(other.end(), 0)
         pool.destroy()
+
+    def test_of_a_transfer(self):
+        pool, agent = commpool.Pool(backing="cuda", reserve=MIB), mock.Mock()  # as NIXL's agent
+        run("pool.add_registrar(", pool=pool, agent=agent)
+        agent.register_memory.assert_called_once()
+        pool.close()
+        agent.deregister_memory.assert_called_once()
 
     def test_of_a_recording(self):
         commpool.initialize("emulated")

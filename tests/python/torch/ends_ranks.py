@@ -3,19 +3,22 @@
 import gc
 import json
 import os
-import pathlib
-import re
 import signal
 import socket
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 from torch.distributed import destroy_process_group
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 
-from routed import commpool
+from routed import commpool, run_of_page
 from rank_cases import DEVICE, RANK
+
+
+_REFERENCE = "commpool/torch/reference.md"
 
 
 def step(pool, group=None):
@@ -116,14 +119,57 @@ def as_the_page_says(world):
             store.set("port", str(free.getsockname()[1]))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=store.get("port").decode())
     destroy_process_group()
-    page = pathlib.Path("src/python/commpool/torch/README.md").read_text(encoding="utf-8")
-    [program] = re.findall(r"```python\n(import torch.*?)```", page, re.DOTALL)
-    model = torch.nn.Linear(64, 8, device=DEVICE)
-    batches = [(torch.ones(16, 64, device=DEVICE), torch.zeros(16, 8, device=DEVICE)) for _ in range(3)]
-    names = {"device": DEVICE, "model": model, "batches": batches, "loss": torch.nn.functional.mse_loss,
-             "optimizer": torch.optim.SGD(model.parameters())}
-    exec(compile(program, "README.md", "exec"), names)
+    names = run_of_page("commpool/torch/README.md", "import torch, torch.distributed as dist", device=DEVICE,
+                        **of_a_step(64))
     return [names["pool"].closed, names["pool"].stats().allocated_blocks.total > 0, dist.is_initialized()]
+
+
+def of_a_step(width):
+    """What a step needs that pages leave to the reader."""
+    model = torch.nn.Linear(width, width, device=DEVICE)
+    x, y = torch.ones(16, width, device=DEVICE), torch.zeros(16, width, device=DEVICE)
+    return {"model": model, "batches": [(x, y)] * 3, "x": x, "y": y, "loss": torch.nn.functional.mse_loss,
+            "optimizer": torch.optim.SGD(model.parameters())}
+
+
+def as_the_reference_says(_world):
+    """The gradients, of 4 MiB, lie in the pool."""
+    names = run_of_page(_REFERENCE, 'pool = commpool.Pool("gradients"', commpool=commpool, dist=dist, **of_a_step(1024))
+    return [names["pool"].closed, names["pool"].stats().allocated_blocks.total > 0, dist.is_initialized()]
+
+
+def as_the_reference_trains(_world):
+    names = run_of_page(_REFERENCE, "pool = commpool.Pool(symmetric_across=dist.group.WORLD)  ", commpool=commpool,
+                        dist=dist, rank=RANK, fully_sharded=fully_shard(of_a_step(64)["model"]),
+                        net=of_a_step(64)["model"])
+    for trained in (names["model"], names["net"]):
+        trained(torch.ones(16, 64, device=DEVICE)).sum().backward()
+    said = names["pool"].stats().allocated_bytes.current > 0
+    commpool.fsdp_release(names.pop("model"))
+    commpool.ddp_release(names.pop("net"))
+    del trained, names["fully_sharded"]
+    gc.collect()
+    names["pool"].close()
+    return said
+
+
+def as_the_reference_goes_on(world):
+    """Rank 1 dies after a step."""
+    pool, model, x = commpool.Pool(symmetric_across=world), of_a_step(64)["model"], torch.ones(16, 64, device=DEVICE)
+    net = commpool.ddp(model, pool)
+    net(x).sum().backward()
+    torch.cuda.synchronize()
+    if RANK == 1:
+        print(json.dumps(["as_the_reference_goes_on", None]), flush=True)
+        os._exit(0)
+    while pool.lost_rank() is None:
+        time.sleep(0.01)  # between looks: the kernel says when the other process has ended
+    model.zero_grad()
+    names = run_of_page(_REFERENCE, "if pool.lost_rank() is not None:", commpool=commpool, dist=dist, pool=pool,
+                        group=world, net=net, model=model, meet=lambda: dist.init_process_group(
+                            "nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=DEVICE))
+    names["net"](x).sum().backward()
+    return model.weight.grad.sum().item()
 
 
 def after_a_shutdown_of_the_backend(world):
@@ -173,5 +219,6 @@ def main():
 
 
 # Of these one rank alone goes on.
-ENDING = ("beside_a_rank_that_does_not_come", "interrupted_over_the_store", "after_a_shutdown_of_the_backend")
+ENDING = ("as_the_reference_goes_on", "beside_a_rank_that_does_not_come", "interrupted_over_the_store",
+          "after_a_shutdown_of_the_backend")
 main()

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 _RANKS = pathlib.Path(__file__).with_name("ends_ranks.py")
 _WORLD = 2
 # Each process runs these one after another.
 _CASES = ("without_close", "with_live_tensors", "dropped", "reserved_afterwards", "of_several_pools",
-          "of_another_group", "of_a_part", "of_a_mesh", "as_the_page_says")
+          "of_another_group", "of_a_part", "of_a_mesh", "as_the_page_says", "as_the_reference_says",
+          "as_the_reference_trains")
+
 
 
 def said(*cases):
@@ -41,8 +44,10 @@ class EndsOfGroups(unittest.TestCase):
     def test_break_no_rule(self):
         self.assertNotIn("broken rule", self.errors)
 
-    def test_come_last_in_the_program_of_the_page_which_runs_as_it_stands(self):
-        self.assertEqual(self.said["as_the_page_says"], [[True, True, False]] * _WORLD)
+    def test_come_last_in_the_programs_of_the_pages_which_run_as_they_stand(self):
+        for page in ("as_the_page_says", "as_the_reference_says"):
+            self.assertEqual(self.said[page], [[True, True, False]] * _WORLD)
+        self.assertEqual(self.said["as_the_reference_trains"], [True] * _WORLD)
 
     def test_end_the_registrations_of_their_pools_first(self):
         self.assertEqual(self.said["without_close"], ["done"] * _WORLD)
@@ -81,6 +86,13 @@ class EndsThatNobodyTells(unittest.TestCase):
         self.assertNotIn("broken rule", errors)
         self.assertIn("ended its registrations alone", errors)
         self.assertEqual(heard["beside_a_rank_that_does_not_come"][1], None)
+
+
+class Losses(unittest.TestCase):
+    def test_are_survived_by_the_program_of_the_page_as_it_stands(self):
+        with unittest.mock.patch.dict(os.environ, TORCH_NCCL_ASYNC_ERROR_HANDLING="0"):
+            heard, _ = said("as_the_reference_goes_on")
+        self.assertEqual(heard["as_the_reference_goes_on"], [16 * 64 * 64, None])
 
 
 class Signals(unittest.TestCase):

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -71,6 +72,17 @@ def lines_of(case, program, *words):
     case.assertNotIn("broken rule", run.stderr)
     case.assertNotIn("commpool warning", run.stderr)
     return run.stdout.splitlines()
+
+
+def run_of_page(page, beginning, **names):
+    """Runs the program that begins so as it stands on a page of the package, with what it leaves to the reader; its
+    names afterwards."""
+    text = (pathlib.Path(LIBRARY).parents[3] / "src/python" / page).read_text(encoding="utf-8")
+    [program] = [program for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+                 if program.startswith(beginning)]
+    with contextlib.redirect_stdout(sys.stderr):  # what ranks print is heard as their answers
+        exec(compile(program, page, "exec"), names)
+    return names
 
 
 class MakeInBackward(torch.autograd.Function):

@@ -1,14 +1,16 @@
 """The names of torch_memory_saver and vLLM for sleep, over our pools; and how torch reads what is kept."""
 
+import contextlib
 import gc
 import os
 import tempfile
 import threading
 import unittest
 
+import numpy
 import torch
 
-from routed import MIB, RoutedCase, commpool, pool_of, tensor
+from routed import MIB, RoutedCase, commpool, pool_of, run_of_page, tensor
 from commpool.torch import dropins
 from commpool.torch.dropins import CuMemAllocator, TorchMemorySaver, torch_memory_saver
 
@@ -48,6 +50,16 @@ class Kept(RoutedCase):
         pool.wake()
         self.assertEqual(total(weights), 2.5 * weights.numel())
         del weights, halves
+
+    def test_outlives_the_sleep_in_the_program_of_the_page(self):
+        pool, sent = self.pool(), []
+        with commpool.use_pool(pool):
+            names = {name: filled(place) for place, name in enumerate(("embedding", "weights", "optimizer_state"))}
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            run_of_page("reference.md", "pool.sleep(keep=", pool=pool, torch=torch, numpy=numpy, send=sent.append,
+                        **names)
+            self.assertTrue((numpy.load("weights.npy") == 1).all())
+        self.assertEqual((sent[0][0], pool.asleep, total(names["weights"])), (2, False, LENGTH))
 
 
 class MemorySaver(RoutedCase):
@@ -358,6 +370,7 @@ class MemorySaver(RoutedCase):
         del in_memory
 
     def test_is_there_once_for_the_process_and_reads_its_variables(self):
+        run_of_page("commpool/torch/reference.md", "from commpool.torch.dropins import")
         self.assertIsInstance(torch_memory_saver, TorchMemorySaver)
         self.assertTrue(torch_memory_saver.enabled)
         self.assertFalse(torch_memory_saver.retain_cpu_backup)

@@ -1,11 +1,13 @@
-"""The real PyTorch beside other libraries: examples/python/torch_and_cupy.py with a stand-in for CuPy, which needs the
-real driver; and PyTorch's own cache, which a pool asks when it finds no memory.
+"""The real PyTorch beside other libraries: examples/python/torch_and_cupy.py and the page's program, with a stand-in
+for CuPy, which needs the real driver; and PyTorch's own cache, which a pool asks when it finds no memory.
 """
 
 import os
 import subprocess
 import sys
 import unittest
+
+import libraries
 
 _EXAMPLE = "examples/python/torch_and_cupy.py"
 _STAND_INS = os.path.abspath("tests/python/libraries/stand_ins")
@@ -35,6 +37,23 @@ with commpool.holders.add_torch() as holder:
         pool.allocate("3GiB").free()  # the router gives
         print(holder.asked, commpool.holders.add_torch())
 """
+# CUDA's runtime, of which RMM's resources are set, is linked into RMM, and needs the real driver.
+_PAGE = """
+import sys
+from unittest import mock
+
+sys.path.append("tests/python/torch")
+import libraries, torch, routed, commpool, commpool.cupy, cupy
+
+libraries.add()
+import commpool.numba, commpool.rmm, numba.cuda, rmm
+
+with mock.patch.object(rmm.mr, "set_current_device_resource") as put:
+    names = routed.run_of_page("reference.md", 'pool = commpool.Pool("shared",', commpool=commpool, cupy=cupy, rmm=rmm)
+kept = [torch.empty(1, device="cuda"), cupy.ALLOCATOR[0](1), rmm.DeviceBuffer(size=1, mr=put.call_args[0][0]),
+        numba.cuda.device_array(1, "uint8")]
+print(names["pool"].stats().allocated_blocks.current)
+"""
 
 
 class TwoLibraries(unittest.TestCase):
@@ -50,6 +69,11 @@ class TwoLibraries(unittest.TestCase):
     def test_count_in_one_statistic(self):
         path = f"{os.environ['PYTHONPATH']}:{_STAND_INS}"
         self.assertEqual(self.run_python(_EXAMPLE, PYTHONPATH=path), _LINES)
+
+    @libraries.needed
+    def test_and_more_share_a_pool_in_the_program_of_the_page(self):
+        path = f"{os.environ['PYTHONPATH']}:{_STAND_INS}:{os.path.dirname(_STAND_INS)}"
+        self.assertEqual(self.run_python("-c", _PAGE, PYTHONPATH=path), "4\n")
 
     def test_give_each_other_what_they_do_not_use(self):
         self.assertEqual(self.run_python("-c", _HOLDER, COMMPOOL_EMULATOR="memory=4GiB"), "1 3 0\n1 None\n")
