@@ -114,17 +114,6 @@ class ByHand(Outside):
             self.assertIn("no CUDA context is current on this thread", refused)
             self.assertIn("name the device", refused)
 
-    def test_the_programs_of_the_readme_build_and_run_as_it_says(self):
-        readme = (installed.REPOSITORY / "README.md").read_text(encoding="utf-8")
-        program = re.search(r"```cpp\n// first[.]cc.*?\n(.*?)```", readme, re.DOTALL).group(1)
-        commands = re.findall(r"^(?:g\+\+|[$]PREFIX/bin/commpool emulate) .*$", readme, re.MULTILINE)
-        self.assertEqual(len(commands), 2, "a compile line and a line that runs it")
-        folder = self.folder("readme")
-        (folder / "first.cc").write_text(program, encoding="utf-8")
-        for command in commands:
-            result = self.must("sh", "-c", command, cwd=folder, PREFIX=str(installed.prefix()))
-        self.assertIn("MiB", result.stdout)
-
     def test_the_programs_of_the_c_reference_build_and_run_as_they_stand(self):
         page = (installed.REPOSITORY / "include/commpool/reference.md").read_text(encoding="utf-8")
         programs = re.findall(r"```c\n(.*?)```", page, re.DOTALL)
