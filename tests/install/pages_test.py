@@ -19,7 +19,10 @@ _NOT_HERE = (("tools/", "it builds the repository"), ("pip install", "//tests/in
 _OF_TORCH = re.compile("torchrun|python/torch")
 # The programs that pages call theirs.
 _THEIRS = {"train": 'exec "$HOME/build/symmetric_all_reduce"', "program": 'exec "$HOME/first"'}
-_BEFORE = "COMMPOOL_RECORD=recordings mpirun -np 4 ./train && commpool report recordings --as trace --output my.trace"
+# After what the pages of the examples have built: all of it runs, and leaves what the command's page names.
+_BEFORE = """set -e; build/c_program; build/scope; build/capture
+for ranks in mpi_agreement shared_table data_parallel_training; do mpirun -np 4 build/$ranks; done
+COMMPOOL_RECORD=recordings mpirun -np 4 ./train; commpool report recordings --as trace --output my.trace"""
 
 
 def page(name):
