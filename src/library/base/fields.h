@@ -20,17 +20,6 @@
 
 namespace commpool::internal {
 
-// An entry of a list of fields is a pointer to a member, or a struct that has the pointer as `value` and says more
-// about the field (SameOnAll).
-template <typename Message, typename Value>
-constexpr auto MemberOf(Value Message::*member) {
-  return member;
-}
-template <typename Field>
-constexpr auto MemberOf(const Field& field) {
-  return field.value;
-}
-
 template <typename Value>
 concept IsNumber = std::is_arithmetic_v<Value> || std::is_enum_v<Value>;
 
@@ -73,7 +62,7 @@ class FieldWriter {
   template <typename Entry>
   requires requires { Entry::Fields(); }
   void Write(const Entry& entry) {
-    std::apply([&](const auto&... field) { (Write(entry.*MemberOf(field)), ...); }, Entry::Fields());
+    std::apply([&](const auto&... field) { (Write(entry.*field), ...); }, Entry::Fields());
   }
 
   // Whether all that was written had room; otherwise the bytes are no fields. How many there were is right also then.
@@ -136,7 +125,7 @@ class FieldReader {
   template <typename Entry>
   requires requires { Entry::Fields(); }
   void Read(Entry& entry) {
-    std::apply([&](const auto&... field) { (Read(entry.*MemberOf(field)), ...); }, Entry::Fields());
+    std::apply([&](const auto&... field) { (Read(entry.*field), ...); }, Entry::Fields());
     if constexpr (requires { entry.Valid(); }) {
       if (!entry.Valid()) Fail();
     }

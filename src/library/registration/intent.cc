@@ -58,30 +58,54 @@ std::string DifferenceOfOptions(const Intent& first, const Intent& other, uint64
   return text;
 }
 
-// kDisagreement with the first rank whose field differs from rank 0's.
-template <typename Value>
-Status CheckField(const std::vector<Intent>& intents, const SameOnAll<Value>& field) {
-  const Intent& first = intents[0];
+Status CheckOptions(const std::vector<Intent>& intents) {
   for (size_t rank = 1; rank < intents.size(); ++rank) {
-    if (intents[rank].*field.value == first.*field.value) continue;
-    if (field.told == nullptr) {
-      return DisagreementOn(field.subject(first), DifferenceOfOptions(first, intents[rank], rank));
-    }
-    return DisagreementOn(field.subject(first), RankName(0), ": ", field.told(first), ", ", RankName(rank), ": ",
-                          field.told(intents[rank]), field.advice);
+    if (intents[rank].options == intents[0].options) continue;
+    return DisagreementOn("the pool's options", DifferenceOfOptions(intents[0], intents[rank], rank));
   }
   return Status();
 }
-template <typename Value>
-Status CheckField(const std::vector<Intent>&, Value Intent::*) {
+
+// kDisagreement with the first rank whose field differs from rank 0's: "ranks disagree on SUBJECT: rank 0: TOLD, rank
+// 2: TOLD", followed by the advice.
+template <typename Value, typename Told>
+Status CheckField(const std::vector<Intent>& intents, Value Intent::*field, const std::string& subject, Told told,
+                  const char* advice = "") {
+  const Value& first = intents[0].*field;
+  for (size_t rank = 1; rank < intents.size(); ++rank) {
+    const Value& other = intents[rank].*field;
+    if (other == first) continue;
+    return DisagreementOn(subject, RankName(0), ": ", told(first), ", ", RankName(rank), ": ", told(other), advice);
+  }
   return Status();
 }
 
+std::string SubjectOfBytes(CollectiveCall call) {
+  switch (call) {
+    case CollectiveCall::kSleep:
+      return "sleep: some keep their blocks' contents, say something else of graphs, or have called map_peers, which "
+             "counts as bytes";
+    case CollectiveCall::kWake:
+      return "wake: some say something else of graphs, or have called map_peers, which counts as bytes";
+    default:
+      return "the bytes of " + Name(call);
+  }
+}
+
 Status CheckSame(const std::vector<Intent>& intents) {
-  Status status;
-  const auto check = [&](const auto& field) { return (status = CheckField(intents, field)).ok(); };
-  std::apply([&](const auto&... field) { static_cast<void>((check(field) && ...)); }, Intent::Fields());
-  return status.ok() ? CheckSegments(intents) : status;
+  const CollectiveCall call = intents[0].call;
+  const auto bytes = [](uint64_t asked) { return std::to_string(asked) + " bytes"; };
+  const auto pool = [](const std::string& name) { return "pool " + name; };
+  const auto version = [](int number) { return "NCCL " + std::to_string(number); };
+  const auto segment = [](uint64_t index) { return "segment " + std::to_string(index) + " next"; };
+  COMMPOOL_TRY(CheckField(intents, &Intent::call, "the collective call", Name));
+  COMMPOOL_TRY(CheckField(intents, &Intent::pool, "which pool they " + Name(call), pool,
+                          ". Ranks make the pools of one home in one order"));
+  COMMPOOL_TRY(CheckField(intents, &Intent::bytes, SubjectOfBytes(call), bytes));
+  COMMPOOL_TRY(CheckField(intents, &Intent::nccl_version, "the NCCL version", version));
+  COMMPOOL_TRY(CheckOptions(intents));
+  COMMPOOL_TRY(CheckField(intents, &Intent::segment_index, "the pool's segments", segment));
+  return CheckSegments(intents);
 }
 
 Status CheckReadiness(const std::vector<Intent>& intents) {
@@ -162,20 +186,6 @@ std::string Name(CollectiveCall call) {
                                     "map_peers"};
   const auto place = static_cast<size_t>(call);
   return place < std::size(kNames) ? kNames[place] : "unknown call";
-}
-
-std::string SubjectOfPool(const Intent& intent) { return "which pool they " + Name(intent.call); }
-
-std::string SubjectOfBytes(const Intent& intent) {
-  switch (intent.call) {
-    case CollectiveCall::kSleep:
-      return "sleep: some keep their blocks' contents, say something else of graphs, or have called map_peers, which "
-             "counts as bytes";
-    case CollectiveCall::kWake:
-      return "wake: some say something else of graphs, or have called map_peers, which counts as bytes";
-    default:
-      return "the bytes of " + Name(intent.call);
-  }
 }
 
 Status CheckSamePools(const std::vector<CallIntents>& calls) {

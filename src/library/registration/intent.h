@@ -57,11 +57,7 @@ struct DomainReport {
   }
 };
 
-struct Intent;
-std::string SubjectOfPool(const Intent& intent);
-std::string SubjectOfBytes(const Intent& intent);
-
-// What one rank wants, for one pool of a call. A field that Fields() marks SameOnAll has to be equal on all ranks.
+// What one rank wants, for one pool of a call. CompareIntents knows which fields have to be equal on all ranks.
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
   std::string pool = {};  // its name; empty for a communicator that sleeps or wakes
@@ -81,37 +77,13 @@ struct Intent {
   DomainReport report = {};             // of communicators
   std::vector<uint64_t> segments = {};  // of create: the bytes of those that this rank has already
 
-  static constexpr auto Fields();
+  static constexpr auto Fields() {
+    return std::tuple(&Intent::call, &Intent::pool, &Intent::bytes, &Intent::nccl_version, &Intent::options,
+                      &Intent::segment_index, &Intent::channel, &Intent::granularity, &Intent::reach,
+                      &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash, &Intent::divergence,
+                      &Intent::readiness, &Intent::freed, &Intent::report, &Intent::segments);
+  }
 };
-
-// A field that has to be the same on every rank. The message for a difference is "ranks disagree on SUBJECT: rank 0:
-// TOLD, rank 2: TOLD", followed by the advice.
-template <typename Value>
-struct SameOnAll {
-  Value Intent::*value;
-  std::string (*subject)(const Intent& intent);
-  std::string (*told)(const Intent& intent) = nullptr;  // null for the options: those that differ are told alone
-  const char* advice = "";
-};
-
-constexpr auto Intent::Fields() {
-  using Of = const Intent&;
-  return std::tuple(
-      SameOnAll<CollectiveCall>{&Intent::call, [](Of) { return std::string("the collective call"); },
-                                [](Of intent) { return Name(intent.call); }},
-      SameOnAll<std::string>{&Intent::pool, SubjectOfPool, [](Of intent) { return "pool " + intent.pool; },
-                             ". Ranks make the pools of one home in one order"},
-      SameOnAll<uint64_t>{&Intent::bytes, SubjectOfBytes,
-                          [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }},
-      SameOnAll<int>{&Intent::nccl_version, [](Of) { return std::string("the NCCL version"); },
-                     [](Of intent) { return "NCCL " + std::to_string(intent.nccl_version); }},
-      SameOnAll<std::vector<std::string>>{&Intent::options, [](Of) { return std::string("the pool's options"); }},
-      SameOnAll<uint64_t>{&Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
-                          [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }},
-      &Intent::channel, &Intent::granularity, &Intent::reach, &Intent::memory_left, &Intent::sequence_count,
-      &Intent::sequence_hash, &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::report,
-      &Intent::segments);
-}
 
 // One rank's message of round 1: its intents for all pools of the call, in the order in which the program passed them.
 struct CallIntents {

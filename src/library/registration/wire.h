@@ -1,8 +1,7 @@
 // The messages of ranks as bytes. Little-endian, like every host that has a GPU.
 //
-// A message is a struct with a name, kName, and one list of its fields (base/fields.h), which also tells what ranks
-// compare (intent.h). Each message begins with a hello. So a message of another build, or one that was cut or damaged,
-// is an error that names both sides.
+// A message is a struct with a name, kName, and one list of its fields (base/fields.h). Each message begins with a
+// hello. So a message of another build, or one that was cut or damaged, is an error that names both sides.
 #ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_WIRE_H_
 #define COMMPOOL_SRC_LIBRARY_REGISTRATION_WIRE_H_
 
