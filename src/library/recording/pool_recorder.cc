@@ -86,7 +86,7 @@ void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view 
   });
 }
 
-Span PoolRecorder::Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const {
+Span PoolRecorder::Began(SpanKind kind, std::string_view text, uint64_t number, HomePlace place) const {
   // One number for the home and the pool's channel there.
   const uint64_t home = place.home == 0 ? 0 : place.home ^ place.channel * 0x9e3779b97f4a7c15;
   Span span = on() ? Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text) : Span();

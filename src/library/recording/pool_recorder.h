@@ -104,18 +104,14 @@ class PoolRecorder {
   // A call of the sequence that all ranks of a symmetric pool make alike.
   void Called(uint64_t number, std::string_view call, uint64_t value) const;
 
-  // `bytes`: what a growth or a search was asked for.
-  Span Began(SpanKind kind, std::string_view text, uint64_t bytes = 0) const { return Began(kind, text, {}, bytes); }
+  // `number`: the bytes that a growth or a search was asked for; of an agreement, with the pool's `place`, the number
+  // that it has on all ranks of the pool.
+  Span Began(SpanKind kind, std::string_view text, uint64_t number = 0, HomePlace place = {}) const;
   // For what has a handle of its own, and ends in another call: the recorder's EndHandle.
   void BeganHandle(SpanKind kind, uint64_t handle, std::string_view text) const;
-  // An agreement: the number that it has on all ranks of the pool.
-  Span BeganAgreement(std::string_view text, HomePlace place, uint64_t number) const {
-    return Began(SpanKind::kAgreement, text, place, number);
-  }
 
  private:
   void ServedWhileOn(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const;
-  Span Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const;
 
   Recorder& recorder_;
   const SpanListener* const listener_;

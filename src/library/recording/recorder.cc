@@ -77,10 +77,6 @@ void LiveState::Apply(const SegmentGone& gone, uint64_t) {
   while (next != segments_.end() && next->first < end) {
     const Dated<SegmentMade> was = next->second;
     const uint64_t was_end = was.entry.address + was.entry.bytes;
-    if (was_end <= gone.address) {
-      ++next;
-      continue;
-    }
     next = segments_.erase(next);
     const auto keep = [&](uint64_t from, uint64_t to) {
       if (from >= to) return;
@@ -118,7 +114,8 @@ void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
   ending_ = false;
   texts_ = {};
   live_ = {};
-  pages_ = {};
+  pages_.clear();
+  begun_pages_ = 0;
   chapter_ = 0;
   retold_pages_ = 0;
   lost_ = 0;
@@ -163,7 +160,7 @@ void Recorder::Run() {
     {
       const Clock::time_point end = Clock::now() + kSlice;
       MutexLock lock(mutex_);
-      while (!ending_ && !pages_.half_full() && wake_.WaitUntil(mutex_, end)) {
+      while (!ending_ && !HalfFull() && wake_.WaitUntil(mutex_, end)) {
       }
       if (ending_) return;
     }
@@ -180,18 +177,18 @@ void Recorder::Run() {
 void Recorder::Write() {
   MutexLock one(file_mutex_);
   for (;;) {
-    Pages::Page* page = nullptr;
+    Page* page = nullptr;
     size_t used = 0;
     bool ended = false;
     {
       MutexLock lock(mutex_);
-      page = pages_.Oldest();
-      if (page == nullptr) return;
+      if (pages_.empty()) return;
+      page = &pages_.front();
       used = page->used;
-      ended = pages_.OldestIsEnded();
+      ended = pages_.size() > 1;
     }
     const bool nothing_new = used == page->written;
-    const Status status = nothing_new ? Status() : file_->Write(page->header, page->Filled(used), page->written);
+    const Status status = nothing_new ? Status() : file_->Write(page->header, {page->bytes.get(), used}, page->written);
     if (!status.ok() && !std::exchange(warned_, true)) {
       Log(LogLevel::kWarning, "the recording is not whole: " + status.message());
     }
@@ -202,7 +199,7 @@ void Recorder::Write() {
     if (!ended) return;
     if (!status.ok()) lost_ += page->entries;
     broken_ = broken_ || !status.ok();
-    pages_.DropOldest();
+    pages_.pop_front();
   }
 }
 
@@ -222,32 +219,28 @@ void Recorder::RecordFree(uint64_t address) {
 // What lives is known also where the entry is lost: the next chapter tells it.
 template <typename Entry>
 void Recorder::Add(const Entry& entry) {
-  if (!Append(entry)) ++lost_;
+  if (HasRoom() || FindRoom()) {
+    if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
+    PutWithTexts(entry, Now());
+  } else {
+    ++lost_;
+  }
   live_.Apply(entry, Now());
 }
 
-template <typename Entry>
-bool Recorder::Append(const Entry& entry) {
-  if (!HasRoom() && !FindRoom()) return false;
-  if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
-  PutWithTexts(entry, Now());
-  return true;
-}
-
 bool Recorder::HasRoom() {
-  const Pages::Page* const page = pages_.current();
-  return chapter_ != 0 && page != nullptr && page->used + kLargestEntry <= kEntryRoom;
+  return chapter_ != 0 && !pages_.empty() && pages_.back().used + kLargestEntry <= kEntryRoom;
 }
 
 // A chapter has at least as many pages of news as of what it retells.
 bool Recorder::FindRoom() {
-  if (pages_.full()) return false;
-  if (pages_.half_full()) wake_.NotifyAll();
-  const uint64_t next = pages_.numbers() + 1;
+  if (pages_.size() >= Page::kMost) return false;
+  if (HalfFull()) wake_.NotifyAll();
+  const uint64_t next = begun_pages_ + 1;
   if (chapter_ == 0 || next - chapter_ >= std::max(file_->pages_of_a_chapter(), 2 * retold_pages_)) {
     BeginChapter();
   } else {
-    pages_.Begin(chapter_, Now());
+    BeginPage(Now());
   }
   return true;
 }
@@ -255,16 +248,20 @@ bool Recorder::FindRoom() {
 // As many pages as it takes: without all that lives the chapter would be of no use.
 void Recorder::BeginChapter() {
   const uint64_t now = Now();
-  chapter_ = pages_.numbers() + 1;
-  pages_.Begin(chapter_, now);
+  chapter_ = begun_pages_ + 1;
+  BeginPage(now);
   chapters_.fetch_add(1, std::memory_order_relaxed);
   live_.Retell(now, [&](const auto& entry) {
     mutex_.AssertHeld();
-    if (!HasRoom()) pages_.Begin(chapter_, now);
+    if (!HasRoom()) BeginPage(now);
     PutWithTexts(entry, now);
   });
-  if (!HasRoom()) pages_.Begin(chapter_, now);
-  retold_pages_ = pages_.numbers() + 1 - chapter_;
+  if (!HasRoom()) BeginPage(now);
+  retold_pages_ = begun_pages_ + 1 - chapter_;
+}
+
+void Recorder::BeginPage(uint64_t time) {
+  pages_.push_back({.header = {.number = ++begun_pages_, .chapter = chapter_, .time = time}, .last = time});
 }
 
 template <typename Entry>
@@ -279,7 +276,7 @@ void Recorder::PutWithTexts(const Entry& entry, uint64_t time) {
 
 template <typename Entry>
 void Recorder::Put(const Entry& entry, uint64_t time) {
-  Pages::Page& page = *pages_.current();
+  Page& page = pages_.back();
   FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
   writer.Write(kKindOf<Entry>);
   writer.Write(time - page.last);

@@ -38,45 +38,17 @@ inline uint64_t Now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-// The pages of a recording in memory, from the first entry to the disk. Recorder owns one, and locks it.
-class Pages {
- public:
-  // The most that waits for the disk.
+// A page of a recording in memory, from its first entry to the disk.
+struct Page {
+  // The most that wait for the disk.
   static constexpr size_t kMost = 64;
 
-  struct Page {
-    PageHeader header;
-    uint64_t entries = 0;
-    size_t used = 0;
-    size_t written = 0;  // of `used`, on the disk
-    uint64_t last = 0;   // the time of the last entry
-    std::unique_ptr<char[]> bytes = std::make_unique_for_overwrite<char[]>(kEntryRoom);
-
-    std::string_view Filled(size_t bytes_used) const { return {bytes.get(), bytes_used}; }
-  };
-
-  // The page that entries go to; null before the first.
-  Page* current() { return waiting_.empty() ? nullptr : &waiting_.back(); }
-  bool full() const { return waiting_.size() >= kMost; }
-  bool half_full() const { return waiting_.size() >= kMost / 2; }
-  uint64_t numbers() const { return numbers_; }
-  // Ends the current page and begins another.
-  void Begin(uint64_t chapter, uint64_t time) {
-    Page& page = waiting_.emplace_back();
-    page.header = {.number = ++numbers_, .chapter = chapter, .time = time};
-    page.last = time;
-  }
-
-  // The page to write next, and whether no entry comes to it any more; null where nothing waits. It stays where it is
-  // while entries come and pages begin.
-  Page* Oldest() { return waiting_.empty() ? nullptr : &waiting_.front(); }
-  bool OldestIsEnded() const { return waiting_.size() > 1; }
-  // REQUIRES: OldestIsEnded(), so that the current page stays.
-  void DropOldest() { waiting_.pop_front(); }
-
- private:
-  std::deque<Page> waiting_;
-  uint64_t numbers_ = 0;  // of pages begun so far
+  PageHeader header;
+  uint64_t entries = 0;
+  size_t used = 0;
+  size_t written = 0;  // of `used`, on the disk
+  uint64_t last = 0;   // the time of the last entry
+  std::unique_ptr<char[]> bytes = std::make_unique_for_overwrite<char[]>(kEntryRoom);
 };
 
 // The numbers that texts have in a recording, and which of them the current chapter has told. Recorder owns one, under
@@ -226,19 +198,19 @@ class Recorder {
  private:
   void Begin(RecordingFile file, const RecorderOptions& options);
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
-  // Takes an entry into the books of what lives, and writes it where there is room.
+  // Takes an entry into the books of what lives, and writes it; where there is no room it is lost.
   template <typename Entry>
   void Add(const Entry& entry) COMMPOOL_REQUIRES(mutex_);
-  // Writes the texts that the chapter has not told yet, and the entry. False where there is no room: the
-  // entry is lost.
-  template <typename Entry>
-  bool Append(const Entry& entry) COMMPOOL_REQUIRES(mutex_);
+  // Writes the texts that the chapter has not told yet, and the entry.
   template <typename Entry>
   void PutWithTexts(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
   // Makes a page, a chapter where it is time for one, where the current page has no room.
   bool FindRoom() COMMPOOL_REQUIRES(mutex_);
   bool HasRoom() COMMPOOL_REQUIRES(mutex_);
   void BeginChapter() COMMPOOL_REQUIRES(mutex_);
+  // Ends the current page and begins another.
+  void BeginPage(uint64_t time) COMMPOOL_REQUIRES(mutex_);
+  bool HalfFull() const COMMPOOL_REQUIRES(mutex_) { return pages_.size() >= Page::kMost / 2; }
   template <typename Entry>
   void Put(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
 
@@ -262,7 +234,10 @@ class Recorder {
   bool ending_ COMMPOOL_GUARDED_BY(mutex_) = false;
   Texts texts_ COMMPOOL_GUARDED_BY(mutex_);
   LiveState live_ COMMPOOL_GUARDED_BY(mutex_);
-  Pages pages_ COMMPOOL_GUARDED_BY(mutex_);
+  // What waits for the disk, the oldest first; entries go to the last. A page stays where it is while entries come and
+  // pages begin.
+  std::deque<Page> pages_ COMMPOOL_GUARDED_BY(mutex_);
+  uint64_t begun_pages_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // of the recording
   // The number of its first page; 0: the next entry begins one.
   uint64_t chapter_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   uint64_t retold_pages_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // of the last chapter, for what lived at its begin

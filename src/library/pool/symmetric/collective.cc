@@ -328,7 +328,7 @@ void Collective::Publish() {
 
 // Counted even while nothing is recorded: a recording that begins later must number agreements as other ranks do.
 recording::Span Collective::BeginAgreement(std::string_view what) {
-  return basis_.record.BeganAgreement(what, basis_.place(), ++agreements_);
+  return basis_.record.Began(recording::SpanKind::kAgreement, what, ++agreements_, basis_.place());
 }
 
 // The publisher ends without the lock: its destructor waits for work that may be under way.
