@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "src/library/base/failure.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -14,18 +16,10 @@ struct Counter {
   std::atomic<int64_t> nanoseconds{0};
 };
 
-// The counters of one function.
-struct Counters {
-#define COMMPOOL_CUDA(name, version) Counter name;
-#include "src/library/driver/cuda_functions.inc"
-#undef COMMPOOL_CUDA
-};
-
-// The process's meter: the counters, and the functions that it calls in turn.
+// The process's meter: the functions that it calls in turn, and its clock.
 struct Meter {
   CudaDriver driver;  // the real functions
   EmulatorNowFunction emulator_now = nullptr;
-  Counters counters;
 
   int64_t NowNanoseconds() const {
     if (emulator_now != nullptr) return static_cast<int64_t>(emulator_now() * 1000);
@@ -35,36 +29,37 @@ struct Meter {
 
 constinit Meter the_meter;
 
-// Replaces the driver's function number `kFunction` in a metered table.
-template <auto kFunction, auto kCounter, typename Function = decltype(kFunction)>
+// What stands in a metered table in the place of the driver's function, and what it has counted.
+template <auto kFunction, typename Function = decltype(kFunction)>
 struct Metered;
 
-template <auto kFunction, auto kCounter, typename... Arguments>
-struct Metered<kFunction, kCounter, CUresult (*CudaDriver::*)(Arguments...)> {
+template <auto kFunction, typename... Arguments>
+struct Metered<kFunction, CUresult (*CudaDriver::*)(Arguments...)> {
   static CUresult Call(Arguments... arguments) {
     const int64_t begin = the_meter.NowNanoseconds();
     const CUresult result = (the_meter.driver.*kFunction)(arguments...);
     const int64_t end = the_meter.NowNanoseconds();
-    Counter& counter = the_meter.counters.*kCounter;
     counter.calls.fetch_add(1, std::memory_order_relaxed);
     counter.nanoseconds.fetch_add(end - begin, std::memory_order_relaxed);
     return result;
   }
+
+  static inline constinit Counter counter;
 };
 
 CudaDriver MeteredTable() {
   CudaDriver table;
-#define COMMPOOL_CUDA(name, version) table.name = &Metered<&CudaDriver::name, &Counters::name>::Call;
+#define COMMPOOL_CUDA(name, version) table.name = &Metered<&CudaDriver::name>::Call;
 #include "src/library/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
   return table;
 }
 
-void AppendIfCalled(const char* name, const Counter& counter, std::vector<MeteredFunction>* functions) {
+void AppendIfCalled(const char* name, const Counter& counter, std::vector<MeteredFunction>& functions) {
   const uint64_t calls = counter.calls.load(std::memory_order_relaxed);
   if (calls == 0) return;
   const auto nanoseconds = static_cast<double>(counter.nanoseconds.load(std::memory_order_relaxed));
-  functions->push_back({name, calls, nanoseconds / 1000});
+  functions.push_back({name, calls, nanoseconds / 1000});
 }
 
 }  // namespace
@@ -73,8 +68,7 @@ Status MeterDriver(Driver& driver) {
   const CudaDriver metered = MeteredTable();
   if (driver.cuda.cuInit == metered.cuInit) return Status();
   if (the_meter.driver.cuInit != nullptr && the_meter.driver.cuInit != driver.cuda.cuInit) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the process meters another driver already: " + driver.description + " is not metered");
+    return FailedPrecondition("the process meters another driver already: ", driver.description, " is not metered");
   }
   if (the_meter.driver.cuInit == nullptr) {
     the_meter.driver = driver.cuda;
@@ -86,7 +80,7 @@ Status MeterDriver(Driver& driver) {
 
 std::vector<MeteredFunction> MeteredFunctions() {
   std::vector<MeteredFunction> functions;
-#define COMMPOOL_CUDA(name, version) AppendIfCalled(#name, the_meter.counters.name, &functions);
+#define COMMPOOL_CUDA(name, version) AppendIfCalled(#name, Metered<&CudaDriver::name>::counter, functions);
 #include "src/library/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
   std::stable_sort(functions.begin(), functions.end(),
