@@ -155,10 +155,10 @@ void HomeLink::ReadNow() {
 void HomeLink::ReadForAll(Deadline deadline) {
   someone_reads_ = true;
   mutex_.Unlock();
-  std::vector<Arrival> arrivals;
-  for (const size_t index : input_.Wait(deadline)) arrivals.push_back({index, streams_[index].ReceiveSome()});
+  std::vector<std::pair<size_t, std::vector<Frame>>> arrivals;
+  for (const size_t index : input_.Wait(deadline)) arrivals.emplace_back(index, streams_[index].ReceiveSome());
   mutex_.Lock();
-  Take(std::move(arrivals));
+  for (auto& [index, frames] : arrivals) Take(index, std::move(frames));
   someone_reads_ = false;
   changed_.NotifyAll();  // for others something came, or the reader was woken, or one of them reads next
 }
@@ -168,23 +168,19 @@ void HomeLink::WithLock(FunctionRef<void()> part) {
   part();
 }
 
-void HomeLink::Take(std::vector<Arrival> arrivals) {
-  for (Arrival& arrival : arrivals) {
-    Peer& peer = peers_[arrival.index];
-    const FrameStream& stream = streams_[arrival.index];
-    const int from = RankOf(arrival.index);
-    if (!arrival.frames.empty()) {
-      peer.heard = Clock::now();
-      peer.patience = {};
-    }
-    for (Frame& frame : arrival.frames) TakeFrame(from, std::move(frame));
-    if (stream.has_unsent()) QueueFor(arrival.index, {});
-    if (stream.ended().empty() || !peer.ended.empty()) continue;
-    peer.ended = stream.ended();
-    input_.Remove(stream.descriptor());
-    if (peer.goodbye) continue;
-    NoteLost(from, "its connection ended (" + peer.ended + ")");
+void HomeLink::Take(size_t index, std::vector<Frame> frames) {
+  Peer& peer = peers_[index];
+  const FrameStream& stream = streams_[index];
+  if (!frames.empty()) {
+    peer.heard = Clock::now();
+    peer.patience = {};
   }
+  for (Frame& frame : frames) TakeFrame(RankOf(index), std::move(frame));
+  if (stream.has_unsent()) QueueFor(index, {});
+  if (stream.ended().empty() || !peer.ended.empty()) return;
+  peer.ended = stream.ended();
+  input_.Remove(stream.descriptor());
+  if (!peer.goodbye) NoteLost(RankOf(index), "its connection ended (" + peer.ended + ")");
 }
 
 void HomeLink::TakeFrame(int from, Frame frame) {

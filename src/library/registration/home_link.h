@@ -140,11 +140,6 @@ class HomeLink {
     bool goodbye = false;
     std::string ended = {};  // why nothing more comes
   };
-  // What one look at a connection has read.
-  struct Arrival {
-    size_t index;
-    std::vector<Frame> frames;
-  };
 
   HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet ends);
   // On rank 0 connection i leads to rank i + 1. The others have one connection, to rank 0.
@@ -161,7 +156,8 @@ class HomeLink {
   // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.
   void Watch();
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
-  void Take(std::vector<Arrival> arrivals) COMMPOOL_REQUIRES(mutex_);
+  // Takes what one look at a connection has read.
+  void Take(size_t index, std::vector<Frame> frames) COMMPOOL_REQUIRES(mutex_);
   void TakeFrame(int rank, Frame frame) COMMPOOL_REQUIRES(mutex_);
   void QueueFor(size_t index, const Frame& frame) COMMPOOL_REQUIRES(mutex_);
   void QueueForAll(const Frame& frame) COMMPOOL_REQUIRES(mutex_);
