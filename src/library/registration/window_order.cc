@@ -93,59 +93,41 @@ struct State {
   std::vector<WindowStep> steps = {};
 };
 
-class Search {
- public:
-  Search(const WindowLayout& layout, const std::vector<PlacedWindow>& windows) : windows_(windows) {
-    Offer({.layout = layout, .spots = Spots(windows.size())});
-  }
-
-  std::optional<std::vector<WindowStep>> Run() {
-    while (!waiting_.empty() && tries_ < MostTries(windows_.size())) {
-      const State state = std::move(waiting_.extract(waiting_.begin()).mapped());
-      if (Away(state.spots) == 0) return state.steps;
-      for (size_t window = 0; window < windows_.size(); ++window) Try(state, window);
-    }
-    return std::nullopt;
-  }
-
- private:
-  bool IsBack(const Spots& spots, size_t window) const { return spots[window] == windows_[window].spot; }
-
-  size_t Away(const Spots& spots) const {
+// Where most windows are back the search goes on first; of two such states where fewer steps led to.
+std::optional<std::vector<WindowStep>> Search(const WindowLayout& layout, const std::vector<PlacedWindow>& windows) {
+  const auto is_back = [&](const State& state, size_t window) { return state.spots[window] == windows[window].spot; };
+  std::multimap<std::pair<size_t, size_t>, State> waiting;  // by the windows that are away, and the steps
+  std::set<Spots> seen;
+  const auto offer = [&](State state) {
+    if (!seen.insert(state.spots).second) return;
     size_t away = 0;
-    for (size_t window = 0; window < spots.size(); ++window) away += IsBack(spots, window) ? 0 : 1;
-    return away;
-  }
-
-  // Registers the window, or ends it where it only fills a gap.
-  void Try(const State& state, size_t window) {
-    if (IsBack(state.spots, window)) return;
-    ++tries_;
-    State next = state;
-    std::optional<WindowSpot>& spot = next.spots[window];
-    if (spot) {
-      next.layout.Remove(*spot);
-      spot.reset();
-      next.steps.push_back({WindowStep::Act::kEnd, window});
-    } else {
-      spot = next.layout.Add(windows_[window].bytes);
-      next.steps.push_back({WindowStep::Act::kRegister, window});
+    for (size_t window = 0; window < windows.size(); ++window) away += is_back(state, window) ? 0 : 1;
+    const size_t steps = state.steps.size();
+    waiting.emplace(std::pair(away, steps), std::move(state));
+  };
+  offer({.layout = layout, .spots = Spots(windows.size())});
+  for (size_t tries = 0; !waiting.empty() && tries < MostTries(windows.size());) {
+    const auto first = waiting.extract(waiting.begin());
+    const State& state = first.mapped();
+    if (first.key().first == 0) return state.steps;
+    for (size_t window = 0; window < windows.size(); ++window) {
+      if (is_back(state, window)) continue;
+      ++tries;
+      State next = state;
+      std::optional<WindowSpot>& spot = next.spots[window];
+      if (spot) {  // it only fills a gap
+        next.layout.Remove(*spot);
+        spot.reset();
+        next.steps.push_back({WindowStep::Act::kEnd, window});
+      } else {
+        spot = next.layout.Add(windows[window].bytes);
+        next.steps.push_back({WindowStep::Act::kRegister, window});
+      }
+      offer(std::move(next));
     }
-    Offer(std::move(next));
   }
-
-  // Where most windows are back the search goes on first; of two such states where fewer steps led to.
-  void Offer(State state) {
-    if (!seen_.insert(state.spots).second) return;
-    const std::pair<size_t, size_t> costs = {Away(state.spots), state.steps.size()};
-    waiting_.emplace(costs, std::move(state));
-  }
-
-  const std::vector<PlacedWindow>& windows_;
-  std::multimap<std::pair<size_t, size_t>, State> waiting_;
-  std::set<Spots> seen_;
-  size_t tries_ = 0;
-};
+  return std::nullopt;
+}
 
 // Each window in a row where it comes to the lowest place that is left, as after windows that never ended. Nothing
 // where one would come elsewhere.
@@ -167,7 +149,7 @@ std::optional<std::vector<WindowStep>> FindWindowOrder(const WindowLayout& layou
                                                        const std::vector<PlacedWindow>& windows) {
   if (std::optional<std::vector<WindowStep>> steps = InARow(layout, windows)) return steps;
   if (windows.size() > kMostSearched) return std::nullopt;
-  return Search(layout, windows).Run();
+  return Search(layout, windows);
 }
 
 }  // namespace commpool::internal
