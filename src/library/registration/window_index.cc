@@ -41,16 +41,6 @@ WindowTable::WindowTable(size_t capacity)
       slots_(std::bit_ceil(2 * MostPages(capacity))),
       entries_(std::make_unique<Entry[]>(capacity)) {}
 
-void WindowTable::Place(const RegisteredWindow& window, uint32_t number, uint32_t page_shift, uint32_t hash_shift,
-                        uint64_t mask) {
-  const uint64_t last = LastPage(window, page_shift);
-  for (uint64_t page = FirstPage(window, page_shift); page <= last; ++page) {
-    uint64_t slot = HashOf(window.communicator, page) >> hash_shift;
-    while (slots_[slot & mask].load(std::memory_order_relaxed) != 0) ++slot;
-    slots_[slot & mask].store(number, std::memory_order_release);
-  }
-}
-
 void WindowTable::Overwrite(const std::vector<RegisteredWindow>& windows) {
   COMMPOOL_CHECK(windows.size() <= capacity_, "a table holds no more windows than it was made for");
   const uint64_t before = version_.load(std::memory_order_relaxed);
@@ -59,10 +49,11 @@ void WindowTable::Overwrite(const std::vector<RegisteredWindow>& windows) {
   for (std::atomic<uint32_t>& slot : slots_) slot.store(0, std::memory_order_release);
   const uint32_t page_shift = ChoosePageShift(windows);
   const uint64_t slots = std::bit_ceil(std::max<uint64_t>(2 * PagesOf(windows, page_shift), 2));
+  const uint64_t mask = slots - 1;
   const auto hash_shift = static_cast<uint32_t>(64 - std::countr_zero(slots));
   page_shift_.store(page_shift, std::memory_order_release);
   hash_shift_.store(hash_shift, std::memory_order_release);
-  mask_.store(slots - 1, std::memory_order_release);
+  mask_.store(mask, std::memory_order_release);
   for (uint32_t index = 0; index < windows.size(); ++index) {
     const RegisteredWindow& window = windows[index];
     Entry& entry = entries_[index];
@@ -70,7 +61,11 @@ void WindowTable::Overwrite(const std::vector<RegisteredWindow>& windows) {
     entry.bytes.store(window.bytes, std::memory_order_release);
     entry.communicator.store(window.communicator, std::memory_order_release);
     entry.window.store(window.window, std::memory_order_release);
-    Place(window, index + 1, page_shift, hash_shift, slots - 1);
+    for (uint64_t page = FirstPage(window, page_shift); page <= LastPage(window, page_shift); ++page) {
+      uint64_t slot = HashOf(window.communicator, page) >> hash_shift;
+      while (slots_[slot & mask].load(std::memory_order_relaxed) != 0) ++slot;
+      slots_[slot & mask].store(index + 1, std::memory_order_release);
+    }
   }
   version_.store(before + 2, std::memory_order_release);
 }

@@ -82,8 +82,6 @@ class WindowTable {
     return (page + bits * 0xd6e8feb86659fd93) * 0x9e3779b97f4a7c15;
   }
 
-  void Place(const RegisteredWindow& window, uint32_t number, uint32_t page_shift, uint32_t hash_shift, uint64_t mask);
-
   const size_t capacity_;
   std::atomic<uint64_t> version_{0};
   std::atomic<uint32_t> page_shift_{0};
