@@ -157,17 +157,13 @@ Status RegistrarBook::Remove(const std::string& name, Farewell farewell) {
   if (member == nullptr) return Status();
   const std::map<uint32_t, Range> ranges = member->ranges;
   COMMPOOL_TRY(FirstFailureOf(ranges, [&](const auto& range) { return DeregisterOne(*member, range.first); }));
-  std::unique_ptr<Member> gone;
+  const std::string title = "registrar " + name + ": its end";
+  const commpool_registrar functions = member->registrar.functions;
   {
-    MutexLock lock(mutex_);
-    const auto place =
-        std::find_if(members_.begin(), members_.end(), [&](const auto& one) { return one.get() == member; });
-    gone = std::move(*place);
-    members_.erase(place);
+    MutexLock lock(mutex_);  // `name` may be the member's own
+    std::erase_if(members_, [&](const auto& one) { return one.get() == member; });
   }
-  const commpool_registrar& functions = gone->registrar.functions;
   if (farewell == Farewell::kUntold || functions.end == nullptr) return Status();
-  const std::string title = "registrar " + gone->registrar.name + ": its end";
   const Overdue watched(title, deadline_ms_);
   return CallUserFunction(kFunctionOfARegistrar, title, [&] { functions.end(functions.context); });
 }
