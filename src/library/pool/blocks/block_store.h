@@ -133,9 +133,8 @@ class BlockStore {
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
 
-  // As the engine sees it: cached blocks count as allocated.
-  engine::Counters counters() const { return Ask(&engine::Engine::counters); }
-  // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
+  // As the program sees it: cached blocks count as free, where the engine's own counters have them as allocated. Pauses
+  // the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };
   engine::Counters Statistics(Peaks peaks = Peaks::kKeep) const;
 

@@ -240,12 +240,12 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
 Status GrowingMode::OutOfMemoryFor(const Request& request) const {
   const std::string bytes = FormatBytes(request.bytes);
   if (request.part == engine::kCommonPart) {
-    const bool in_pieces = !MovesPages() && blocks_.counters().free_bytes >= request.bytes;
+    const bool in_pieces = !MovesPages() && blocks_.Ask(&engine::Engine::counters).free_bytes >= request.bytes;
     return OutOfMemory("no memory for ", bytes, " in ", request.failure.message(), in_pieces ? kInPieces : "",
                        basis_.DescribeHolders());
   }
   return OutOfMemory("no idle memory for ", bytes, " in a capture, and ", request.failure.message(), ": ",
-                     FormatBytes(blocks_.counters().free_bytes),
+                     FormatBytes(blocks_.Ask(&engine::Engine::counters).free_bytes),
                      " are free, in use by streams or too small. Synchronise and reserve() before the capture",
                      basis_.DescribeHolders());
 }

@@ -26,7 +26,7 @@ void GrowingMode::AfterFree() {
 // Called by frees and by slow allocations, so it never waits for a stream.
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = basis_.configuration.release_threshold_bytes;
-  if (!has_threshold_ || blocks_.counters().reserved_bytes.current <= threshold) return;
+  if (!has_threshold_ || blocks_.Ask(&engine::Engine::counters).reserved_bytes.current <= threshold) return;
   // A capture forbids questions about streams. A pool that sleeps holds nothing that could go.
   if (basis_.device->capturing() || basis_.life.asleep()) return;
   OrLogged(grower_->Release(threshold, Wait::kNo));
@@ -36,7 +36,7 @@ void GrowingMode::KeepToThreshold() {
 void GrowingMode::KeepToHeadroom() {
   const uint64_t lacking = segments_.room.LackingHeadroom();
   if (lacking == 0 || basis_.device->capturing()) return;
-  const uint64_t reserved = blocks_.counters().reserved_bytes.current;
+  const uint64_t reserved = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
   OrLogged(grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo));
 }
 
@@ -67,24 +67,27 @@ Status GrowingMode::Reserve(uint64_t bytes) {
 Result<uint64_t> GrowingMode::Reclaim() {
   const nvtx::Range range = basis_.Shown("reclaim");
   COMMPOOL_TRY(basis_.CheckAwake());
-  const uint64_t before = blocks_.counters().reserved_bytes.current;
+  const uint64_t before = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
   blocks_.PollFences();
   KeepToThreshold();
   KeepToHeadroom();
-  return before - std::min(before, blocks_.counters().reserved_bytes.current);
+  return before - std::min(before, blocks_.Ask(&engine::Engine::counters).reserved_bytes.current);
 }
 
 // Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
-  const uint64_t reserved = blocks_.counters().reserved_bytes.current;
+  const uint64_t reserved = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
   keep_bytes = std::min(keep_bytes, reserved - std::min(reserved, segments_.room.LackingHeadroom()));
   // Only where there is something left to release: the wait costs up to a tenth of a second.
-  const size_t graphs = blocks_.counters().reserved_bytes.current > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
+  const size_t graphs =
+      blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);
-  if (graphs > 0 && blocks_.counters().reserved_bytes.current > keep_bytes && LogEnabled(LogLevel::kInfo)) {
-    Log(LogLevel::kInfo, basis_.title + ": trim left " + FormatBytes(blocks_.counters().reserved_bytes.current) +
-                             ": graphs " + "that captured with the pool live, and hold what they were served");
+  if (graphs > 0 && blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > keep_bytes &&
+      LogEnabled(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, basis_.title + ": trim left " +
+                             FormatBytes(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current) + ": graphs " +
+                             "that captured with the pool live, and hold what they were served");
   }
   return released;
 }
@@ -156,7 +159,7 @@ Status GrowingMode::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
 void GrowingMode::AfterDestroy() {
   blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   // A graph that the program destroyed just before the pool still counts for a moment.
-  if (blocks_.counters().reserved_bytes.current > 0) captures_.AwaitEndedGraphs();
+  if (blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > 0) captures_.AwaitEndedGraphs();
   AfterFree();
 }
 

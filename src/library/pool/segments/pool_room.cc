@@ -16,7 +16,7 @@ Result<Room> PoolRoom::Take(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
     return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would exceed its limit of ",
                        FormatBytes(basis_.configuration.limit_bytes), " (",
-                       FormatBytes(blocks_.counters().reserved_bytes.current), " are reserved)");
+                       FormatBytes(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current), " are reserved)");
   }
   COMMPOOL_TRY(CheckHeadroom(bytes));
   if (account_->Take(bytes)) return Room(*account_, bytes);
@@ -60,13 +60,15 @@ Status PoolRoom::CheckPossible(uint64_t bytes) const {
 
 // An overflow is no fit.
 bool PoolRoom::FitsOwnLimit(uint64_t bytes) const {
-  const std::optional<uint64_t> after = CheckedAdd(blocks_.counters().reserved_bytes.current, bytes);
+  const std::optional<uint64_t> after =
+      CheckedAdd(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current, bytes);
   return after && *after <= basis_.configuration.limit_bytes;
 }
 
 uint64_t PoolRoom::Left() const {
   const uint64_t limit = basis_.configuration.limit_bytes;
-  return std::min(limit - std::min(limit, blocks_.counters().reserved_bytes.current), account_->Room());
+  return std::min(limit - std::min(limit, blocks_.Ask(&engine::Engine::counters).reserved_bytes.current),
+                  account_->Room());
 }
 
 // How many bytes the pools of the place may reserve before unused memory is released. UINT64_MAX: any number.

@@ -195,14 +195,14 @@ Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricMode
   std::vector<uint64_t> pending(pools.size());
   for (size_t place = 0; place < pools.size(); ++place) {
     // Freed on this rank, and free for nobody yet.
-    pending[place] = pools[place]->blocks_.counters().pending_bytes;
+    pending[place] = pools[place]->blocks_.Ask(&engine::Engine::counters).pending_bytes;
   }
   COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {
     return {.call = CollectiveCall::kReclaim, .readiness = pool.basis_.CheckOpen()};
   })));
   // Other threads may free blocks meanwhile, which then hide a part of what was reclaimed.
   for (size_t place = 0; place < pools.size(); ++place) {
-    pending[place] -= std::min(pending[place], pools[place]->blocks_.counters().pending_bytes);
+    pending[place] -= std::min(pending[place], pools[place]->blocks_.Ask(&engine::Engine::counters).pending_bytes);
   }
   return pending;
 }
@@ -290,7 +290,7 @@ std::string DescribeLargest(std::vector<commpool_block> blocks) {
 
 // The count of the engine is exact: a symmetric pool has no caches.
 Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
-  const uint64_t live = blocks_.counters().allocated_blocks.current;
+  const uint64_t live = blocks_.Ask(&engine::Engine::counters).allocated_blocks.current;
   if (live == 0) return Status();
   return FailedPrecondition(basis_.title, " still has ", live, " live blocks: free them before ", call, " (",
                             DescribeLargest(ListBlocks(basis_, blocks_)), ")");
