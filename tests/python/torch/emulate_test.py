@@ -29,6 +29,19 @@ os.write(1, f"{whole[5].item()} {torch.cuda.memory_allocated() + (1 << 35)}\\n".
 dist.destroy_process_group()
 """
 
+_KERNELS = """
+import torch, triton
+@triton.jit
+def twice(x):
+    pass
+x = torch.ones(8, device="cuda")
+for call in (twice[1,], torch.compile(torch.nn.GELU())):
+    try:
+        call(x)
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
 
 class Emulate(unittest.TestCase):
     def start(self, *before, program=(sys.executable, "-B", "-c", _SCRIPT), options=()):
@@ -46,6 +59,16 @@ class Emulate(unittest.TestCase):
         result = self.start("mpirun", *options, "-np", "2")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(sorted(result.stdout.splitlines()), ["2 [2, 2]", "2 [3, 3]"])
+
+    def test_names_kernels_that_nobody_can_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "kernels.py")
+            script.write_text(_KERNELS, encoding="utf-8")
+            result = self.start(program=("env", f"TRITON_CACHE_DIR={folder}", f"TORCHINDUCTOR_CACHE_DIR={folder}",
+                                         sys.executable, "-B", script))
+        self.assertEqual(result.stdout, "RuntimeError\nInductorError\n", result.stderr)
+        self.assertRegex(result.stderr, "there is no GPU to run the kernel twice\n(.*\n)*.*there is no GPU to run the "
+                                        r"kernels of .*/triton_poi_fused_gelu_0\.cubin: compile with backend=")
 
     def start_ranks(self, text, **settings):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
