@@ -322,6 +322,21 @@ class Routers(unittest.TestCase):
             "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"
         ])
 
+    @unittest.skipUnless(os.environ.get("COMMPOOL_DRIVER") == "emulated", "the emulator reports it")
+    def test_that_cannot_be_compiled_tell_pools_of_no_capture(self):
+        on_emulator.keep_operations()
+        with tempfile.TemporaryDirectory() as cache:
+            said = python("""
+                import os, torch, commpool.torch as commpool
+                import commpool.torch._router as router
+                router._prebuilt = lambda: None
+                os.dup2(1, 2)  # what the emulator reports
+                with torch.cuda.graph(torch.cuda.CUDAGraph()), commpool.use_pool(commpool.Pool("grads", device=0)):
+                    torch.ones(9, device="cuda")
+                """, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
+        self.assertRegex(said, "there is no router for torch .*there is no C.* compiler")
+        self.assertRegex(said, "unannounced capture: pool grads serves stream .* and was not told of the capture")
+
     def test_are_not_put_in_front_of_another_allocator(self):
         said = python("""
             import torch, commpool.torch as commpool
