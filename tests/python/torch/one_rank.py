@@ -1,7 +1,9 @@
-"""One rank of a Llama's training by FSDP2, whose other ranks are nowhere: one_rank.py [RECORDING] [--large].
+"""One rank of a Llama's training by FSDP2, whose other ranks are nowhere: one_rank.py [RECORDING] [--large|--8B].
 
 RANK=0 WORLD_SIZE=64 COMMPOOL_EMULATOR=ranks=one commpool emulate --kernels none -- python one_rank.py DIR --large
 is a step of 70 billion parameters. `commpool report DIR` then has the peak, and whose memory it is.
+RANK=0 WORLD_SIZE=1 python one_rank.py --8B
+is one of 8 billion in bfloat16 on one GPU, behind `commpool emulate --kernels none --` or on an H200.
 """
 
 import contextlib
@@ -16,9 +18,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
-LARGE = "--large" in sys.argv
-LAYERS, WIDTH, HEADS, KEYS, HIDDEN, WORDS, LENGTH = (80, 8192, 64, 8, 28672, 128256, 4096) if LARGE else (
-    3, 2048, 16, 4, 8192, 4096, 128)
+SIZES = {"--large": (80, 8192, 64, 8, 28672, 128256, 4096), "--8B": (32, 4096, 32, 8, 14336, 128256, 4096)}
+LAYERS, WIDTH, HEADS, KEYS, HIDDEN, WORDS, LENGTH = next((SIZES[word] for word in sys.argv if word in SIZES), (
+    3, 2048, 16, 4, 8192, 4096, 128))
 
 
 class Attention(nn.Module):
@@ -54,6 +56,8 @@ def sharded():
     with torch.device("meta"):
         model = nn.Sequential(nn.Embedding(WORDS, WIDTH), *(Layer() for _ in range(LAYERS)), nn.RMSNorm(WIDTH),
                               nn.Linear(WIDTH, WORDS, bias=False))
+    if os.environ["WORLD_SIZE"] == "1":
+        return model.bfloat16().to_empty(device="cuda")
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model:
         fully_shard(layer, mp_policy=policy)
@@ -73,6 +77,7 @@ def recorded(words):
 
 def main():
     begin = time.monotonic()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # a GPU's first choice; the emulator has none
     dist.init_process_group("nccl", store=dist.HashStore(), rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]))
     with recorded([word for word in sys.argv[1:] if not word.startswith("--")]):
