@@ -134,6 +134,18 @@ def titan():
     return trainer.step
 
 
+def torchrec_pipeline(name="TrainPipelineSparseDist"):
+    from recommendation import trained as trained_by
+
+    begin()
+    return trained_by(name, torch.device(DEVICE, RANK if DEVICE == "cuda" else None))
+
+
+def torchrec_fused_pipeline():
+    """The CPU, where this pipeline asks for streams, learns the same without them."""
+    return torchrec_pipeline("TrainPipelineFusedSparseDist" if DEVICE == "cuda" else "TrainPipelineSparseDist")
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     said = globals()[sys.argv[1]]()

@@ -18,8 +18,10 @@ _HERE = pathlib.Path(__file__).resolve().parent
 _ALONE = ["mixtral", "t5", "vit", "lora_with_checkpoints", "generate", "graph", "trainer", "timm_resnet", "timm_vit",
           "detection", "graphs_of_nodes", "compile_eager", "compile_aot_eager", "compile_cudagraphs",
           "layers_on_the_host"]
-_RANKS = {"llama_ddp": 4, "llama_fsdp2": 4, "accelerate_fsdp2": 2, "lightning_ddp": 2, "titan": 2}
+_RANKS = {"llama_ddp": 4, "llama_fsdp2": 4, "accelerate_fsdp2": 2, "lightning_ddp": 2, "titan": 2,
+          "torchrec_pipeline": 2, "torchrec_fused_pipeline": 2}
 _ON_GPUS_ALONE = ("accelerate_fsdp2", "titan")  # they ask for a GPU
+_BESIDE_A_DRIVER = ("torchrec_pipeline", "torchrec_fused_pipeline")  # fbgemm_gpu loads NVIDIA's libraries
 
 
 def install(folder):
@@ -34,7 +36,7 @@ def install(folder):
 def start(name, device, options):
     """The result that it printed, or None; the lines of broken rules; the seconds."""
     ranks = _RANKS.get(name)
-    before = [options.commpool, "emulate", "--"] if device == "cuda" else []
+    before = [options.commpool, "emulate", "--"] if device == "cuda" or name in _BESIDE_A_DRIVER else []
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
     program = _HERE / ("ranks.py" if ranks else "programs.py")
     begin = time.monotonic()

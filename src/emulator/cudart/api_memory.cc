@@ -133,6 +133,21 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   });
 }
 
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned int flags) {
+  return InContext(
+      [&](const DriverFunctions& driver) { return driver.cuMemHostGetDevicePointer(AddressIn(device), host, flags); });
+}
+
+// FBGEMM's library imports these three.
+cudaError_t cudaDeviceGetByPCIBusId(int*, const char*) {
+  return Refuse("cudaDeviceGetByPCIBusId", "emulated devices are found by their numbers");
+}
+cudaError_t cudaMemAdvise(const void*, size_t, cudaMemoryAdvise, cudaMemLocation) {
+  return Refuse("cudaMemAdvise", kNoManagedMemory);
+}
+cudaError_t cudaMemPrefetchAsync(const void*, size_t, cudaMemLocation, unsigned int, cudaStream_t) {
+  return Refuse("cudaMemPrefetchAsync", kNoManagedMemory);
+}
 cudaError_t cudaMallocManaged(void**, size_t, unsigned int) { return Refuse("cudaMallocManaged", kNoManagedMemory); }
 cudaError_t cudaHostRegister(void*, size_t, unsigned int) { return Refuse("cudaHostRegister", kNoRegistration); }
 cudaError_t cudaHostUnregister(void*) { return Refuse("cudaHostUnregister", kNoRegistration); }

@@ -116,6 +116,8 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t, unsigned* count,
   return kSuccess;
 }
 
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t, void*) { return kNotSupported; }
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t, unsigned, int*) { return kNotSupported; }
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t, unsigned, int*) { return kNotSupported; }
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t, unsigned, void*) { return kNotSupported; }
 

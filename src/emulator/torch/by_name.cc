@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "src/emulator/torch/attention.h"
 #include "src/emulator/torch/normalization.h"
@@ -83,9 +85,25 @@ void MatrixProduct(const c10::OperatorHandle& operation, c10::Stack* stack, cons
                                   : at::baddbmm(first, second, third, beta, alpha)};
 }
 
+// FBGEMM's tables. What CUDA's kernel has on the device is the CPU's host argument, which stands before; of the list of
+// weights it takes three: the tables, their places and their offsets.
+void Tables(const c10::OperatorHandle& operation, c10::Stack* stack, const at::Generator&) {
+  const auto& declared = operation.schema().arguments();
+  for (size_t index = 0; index + 1 < declared.size(); ++index) {
+    const std::string& name = declared[index].name();
+    if (name.starts_with("host_") || name.ends_with("_host")) (*stack)[index] = (*stack)[index + 1];
+    if (name != "weights") continue;
+    std::vector<at::Tensor> weights = (*stack)[index].toTensorVector();
+    weights.resize(3);
+    (*stack)[index] = std::move(weights);
+  }
+  operation.callBoxed(stack);
+}
+
 }  // namespace
 
 CpuKernel KernelByName(const c10::OperatorName& name) {
+  if (name.name.starts_with("fbgemm::split_embedding") && name.name.ends_with("pt2_wrapper")) return Tables;
   static const auto* const kernels = new std::unordered_map<std::string, CpuKernel>{
       {"aten::native_dropout", Dropout},
       {"aten::_softmax", Softmax<false>},

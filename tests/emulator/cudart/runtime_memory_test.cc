@@ -43,6 +43,9 @@ TEST_F(RuntimeMemory, SaysWhereItLies) {
   EXPECT_EQ(attributes.hostPointer, nullptr);
   void* pinned = nullptr;
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaHostAlloc)(&pinned, kBytes, cudaHostAllocDefault), cudaSuccess);
+  void* mapped = nullptr;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaHostGetDevicePointer)(&mapped, pinned, 0), cudaSuccess);
+  EXPECT_EQ(mapped, pinned);
   std::fill_n(static_cast<char*>(pinned), kBytes, char{5});  // the host may use it
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, pinned), cudaSuccess);
   EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
