@@ -161,22 +161,11 @@ class PoolResource {
       Report(pointer, "it is in no live block: it was freed before, or is another allocator's");
     } else if (pool_ != 0 && block.pool != 0 && block.pool != pool_) {
       Report(pointer, "it is a block of another pool, which keeps it");
-    } else if (!IsOwn(block, stream) && commpool_record_stream(block.pointer, stream) != COMMPOOL_OK) {
+    } else if (commpool_record_stream(block.pointer, stream) != COMMPOOL_OK) {
       Report(pointer, commpool_last_error());
     } else if (commpool_free(block.pointer) != COMMPOOL_OK) {
       Report(pointer, commpool_last_error());
     }
-  }
-
-  // The block's own stream needs no record_stream, which would keep the block out of the thread's cache. Streams are
-  // numbered as commpool_block does: the legacy stream's two handles are one, which means that of the current device.
-  // Where nobody can tell that device, the library takes the block's.
-  static bool IsOwn(const commpool_block& block, Stream stream) {
-    const auto legacy = reinterpret_cast<std::uintptr_t>(cudaStreamLegacy);
-    const auto number = reinterpret_cast<std::uintptr_t>(stream);
-    if (number > legacy) return number == block.stream;
-    int current = block.device;
-    return block.stream == legacy && (cudaGetDevice(&current) != cudaSuccess || current == block.device);
   }
 
   static void Report(const void* pointer, const char* why) noexcept {

@@ -138,9 +138,13 @@ void Engine::EndMarks(Mark mark) {
 Status Engine::RecordStream(Address address, StreamKey stream) {
   Block* const block = LiveBlock(address);
   if (block == nullptr) return NotLive("record_stream", address);
-  const bool own = stream == block->stream && !block->stream_over;
-  if (!own) AddUse(block->uses, {stream, kNoFence, kNoMoment});
+  if (!IsOwnStream(address, stream)) AddUse(block->uses, {stream, kNoFence, kNoMoment});
   return Status();
+}
+
+bool Engine::IsOwnStream(Address address, StreamKey stream) const {
+  const Block* const block = LiveBlock(address);
+  return block != nullptr && stream == block->stream && !block->stream_over;
 }
 
 int64_t Engine::CorrectRequested(Address address, uint64_t requested) {

@@ -68,6 +68,8 @@ class Engine {
   std::map<StreamKey, uint64_t> StrandedBytes() const { return heap_.free_index().StrandedBytes(); }
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
+  // Whether the live block was served for the stream, which lives on: what it records adds nothing.
+  bool IsOwnStream(Address address, StreamKey stream) const;
 
   // The live block was served again by a cache, for so many bytes. Returns how many more the engine had noted.
   int64_t CorrectRequested(Address address, uint64_t requested);

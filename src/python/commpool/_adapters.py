@@ -6,11 +6,10 @@ import importlib
 import sys
 from typing import Any, Optional
 
-from . import _driver, errors
+from . import errors
 from ._library import last_error, library
 from .blocks import block_of
 from .pool import Pool
-from .statistics import Block
 
 
 def needed(name: str) -> Any:
@@ -53,15 +52,9 @@ def _refused(pointer: int, pool: Optional[Pool], stream: Optional[int]) -> str:
             return "it is in no live block: it was freed before, or is another allocator's"
         if pool is not None and block.pool not in (0, pool.handle):
             return "it is a block of another pool, which keeps it"
-        if stream is not None and not _is_own(block, stream) and library.commpool_record_stream(pointer, stream):
+        if stream is not None and library.commpool_record_stream(block.pointer, stream):
             return last_error()
     return last_error() if library.commpool_free(pointer) else ""
-
-
-def _is_own(block: Block, stream: int) -> bool:
-    """Whether it is the block's own stream, which needs no fence. The legacy stream is 1 in a Block, 0 too in a call,
-    where both mean that of the current device."""
-    return (stream or 1) == block.stream and (stream > 1 or _driver.current_device() in (None, block.device))
 
 
 def allocate(pool: Optional[Pool], device: int, nbytes: int, stream: int) -> int:

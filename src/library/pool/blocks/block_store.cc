@@ -285,6 +285,9 @@ void BlockStore::Note(engine::Holding holding) const {
 // It takes the locks `caches` and `pool` one after the other. In between the block can only be freed, which the engine
 // then says.
 Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
+  // Of its own stream a block needs no note, and a cache may still take it.
+  const bool cacheable = basis_.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
+  if (cacheable && Ask(&engine::Engine::IsOwnStream, address, stream)) return Status();
   // From now on a free of the block must wait for the other stream, so no cache may take it.
   const Status uncacheable = MakeUncacheable(address);
   if (!uncacheable.ok()) return basis_.Named(uncacheable.under("record_stream"));
