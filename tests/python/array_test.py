@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import threading
+import time
 import unittest
 
 import emulated
@@ -67,6 +68,32 @@ class Arrays(unittest.TestCase):
         scoped, plain = map(commpool.block_of, made)
         self.assertEqual((scoped.pool, scoped.device, plain.device), (pool.handle, 0, 0))
         self.assertNotEqual(plain.pool, pool.handle)
+
+    def test_keep_their_stream_s_object(self):
+        class Ending(Stream):
+            def __del__(self):
+                emulated.cuda().cuStreamDestroy_v2(ctypes.c_void_p(self.handle))
+
+        consumer, array = Stream(), commpool.Pool(device=0).empty(MIB, "uint8", stream=Ending())
+        gc.collect()
+        array.__dlpack__(stream=consumer.handle)  # a dead stream ends the process on hardware
+        self.assertEqual(emulated.reports(), (0, ""))
+
+    def test_of_a_thread_s_own_stream_are_whole_in_other_threads(self):
+        emulated.make_current(0)
+        array, done = commpool.Pool(device=0).empty(MIB, "uint8", stream=2), []
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: done.append(time.sleep(0.05)))
+        emulated.check(emulated.cuda().cuLaunchHostFunc(ctypes.c_void_p(2), function, None))
+
+        def takes():
+            emulated.make_current(0)
+            array.__dlpack__(stream=2)
+            done.append("taken")
+
+        thread = threading.Thread(target=takes)
+        thread.start()
+        thread.join()
+        self.assertEqual(done, [None, "taken"])
 
     def test_take_types_of_others(self):
         class Type:

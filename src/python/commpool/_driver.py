@@ -10,10 +10,12 @@ import contextlib
 import ctypes
 import functools
 import os
-from typing import Any, Iterator, Optional
+import threading
+from typing import Any, Iterator, NamedTuple, Optional
 
 from .errors import DriverError, FailedPrecondition
 
+LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # their handles; 0 is the legacy one too
 _EVENT_WITHOUT_TIMING = 2
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _CAPTURE_ERRORS = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_*
@@ -46,22 +48,63 @@ def on_device(device: int) -> Iterator[Any]:
         yield driver
 
 
-def make_wait(device: int, waiting: int, awaited: int) -> None:
-    """Makes later work of stream `waiting` begin after all work that stream `awaited` has now.
+class Place(NamedTuple):
+    """A stream, and where its handle means it: a default stream is one of a device, and 2 one of a thread too."""
+
+    handle: int
+    device: int = 0  # of a default stream
+    thread: int = 0  # of the thread's own
+
+    @classmethod
+    def of(cls, handle: int, device: int) -> Place:
+        """Of a handle in this thread, where a default stream is the device's."""
+        if handle > PER_THREAD_STREAM:
+            return cls(handle)
+        return cls(handle or LEGACY_STREAM, device, threading.get_ident() if handle == PER_THREAD_STREAM else 0)
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[Any]:
+        """The driver, while the stream's context is current."""
+        if self.handle <= PER_THREAD_STREAM:
+            with on_device(self.device) as driver:
+                yield driver
+            return
+        driver = _driver()
+        context, before = ctypes.c_void_p(), ctypes.c_void_p()
+        _call(driver, "cuStreamGetCtx", ctypes.c_void_p(self.handle), ctypes.byref(context))
+        _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
+        _call(driver, "cuCtxSetCurrent", context)
+        try:
+            yield driver
+        finally:
+            _call(driver, "cuCtxSetCurrent", before)
+
+
+def make_wait(waiting: Place, awaited: Place) -> None:
+    """Makes later work of a stream begin after all work that another one has now. Where one of them is another thread's
+    own stream the host waits, because no handle means it here.
 
     Raises:
       FailedPrecondition: one of the streams captures alone, or the driver cannot say it of one: nothing was done.
     """
-    with on_device(device) as driver, contextlib.ExitStack() as undo:
-        first, second = (_captures(driver, stream) for stream in (waiting, awaited))
-        if first is None or first != second:
-            raise FailedPrecondition(f"a stream captures: for stream {waiting:#x} to wait for {awaited:#x} would break "
-                                     "the capture, where not both are in it; let it wait before the capture begins")
+    captured = []
+    for stream in (waiting, awaited):
+        with stream.current() as driver:
+            captured.append(_captures(driver, stream.handle))
+    if captured[0] is None or captured[0] != captured[1]:
+        raise FailedPrecondition(f"a stream captures: for stream {waiting.handle:#x} to wait for {awaited.handle:#x} "
+                                 "would break the capture, where not both are in it; let it wait before the capture "
+                                 "begins")
+    with awaited.current() as driver, contextlib.ExitStack() as undo:
+        if {waiting.thread, awaited.thread} - {0, threading.get_ident()}:
+            _call(driver, "cuCtxSynchronize")
+            return
         event = ctypes.c_void_p()
         _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
         undo.callback(_call, driver, "cuEventDestroy_v2", event)
-        _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited))
-        _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
+        _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited.handle))
+        with waiting.current():
+            _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting.handle), event, ctypes.c_uint(0))
 
 
 def captures(device: int, *streams: int) -> bool:

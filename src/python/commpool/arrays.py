@@ -11,10 +11,9 @@ from . import _dlpack, _driver
 from ._library import Owner, library
 from .blocks import Buffer, block_of
 from .errors import FailedPrecondition, InvalidArgument
-from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
+from .handles import Device, Pointer, Stream, device_number, place_of, pointer_of, stream_handle
 from .sizes import index_of
 
-_LEGACY_STREAM = 1  # in both protocols; 0 is ambiguous there
 
 
 class _Pool(Protocol):
@@ -124,11 +123,13 @@ class Array(_Contiguous):
     If a consumer works on another stream, its work starts after all work that the array's stream has at that moment.
     """
 
-    __slots__ = ("buffer", "device")
+    __slots__ = ("buffer", "device", "_stream", "_written_on")
 
-    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: str, device: int) -> None:
-        """Takes over the buffer."""
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: str, device: int, stream: Stream,
+                 written_on: Optional[_driver.Place] = None) -> None:
+        """Takes over the buffer of a stream, whose object is kept; `written_on`: None is where that is meant now."""
         self.buffer, self.shape, self.dtype, self.device = buffer, shape, dtype, device
+        self._stream, self._written_on = stream, written_on or place_of(stream, device)
 
     @property
     def pointer(self) -> int:
@@ -149,7 +150,7 @@ class Array(_Contiguous):
         """
         self._refuse_freed()
         return self._interface("__cuda_array_interface__", data=(self.pointer, False),
-                               stream=self.stream or _LEGACY_STREAM)
+                               stream=self.stream or _driver.LEGACY_STREAM)  # 0 is ambiguous there
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         """Raises TypeError, as CuPy does: NumPy would make an array of one object."""
@@ -168,12 +169,16 @@ class Array(_Contiguous):
         self._refuse_freed()
         if stream == 0:
             raise InvalidArgument("__dlpack__: stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's")
-        consumer = _LEGACY_STREAM if stream is None else int(stream)
-        if consumer in (-1, self.stream or _LEGACY_STREAM) or not self.nbytes:
+        if stream == -1 or not self.nbytes:
             return
+        consumer = _driver.Place.of(int(stream or 0), self.device)
+        written_on = {self._written_on}
+        if self._written_on.handle <= _driver.PER_THREAD_STREAM:  # the block is the own default stream's too
+            written_on.add(self._written_on._replace(device=self.device))
+        for written in written_on - {consumer}:
+            _driver.make_wait(consumer, written)
         with _driver.on_device(self.device):  # a default stream is the device's own
-            _driver.make_wait(self.device, consumer, self.stream)
-            self.buffer._used_by(consumer)  # now, for nobody knows how long the stream lives
+            self.buffer._used_by(consumer.handle)  # now, for nobody knows how long the stream lives
 
     def _place(self) -> str:
         return f", device {self.device}"
@@ -236,12 +241,13 @@ def _layout(shape: Union[int, tuple[int, ...]], dtype: Any) -> tuple[tuple[int, 
     return lengths, name, math.prod(lengths) * _TYPES[name].bits // 8
 
 
-def of_buffer(buffer: Buffer, shape: Union[int, tuple[int, ...]], dtype: Any, device: int) -> Array:
+def of_buffer(buffer: Buffer, shape: Union[int, tuple[int, ...]], dtype: Any, device: int,
+              written_on: Optional[_driver.Place] = None) -> Array:
     """An array of a buffer's first bytes."""
     lengths, name, nbytes = _layout(shape, dtype)
     if nbytes > buffer.nbytes:
         raise InvalidArgument(f"an array of shape {lengths} and {name} has {nbytes} bytes, and {buffer!r} has fewer")
-    return Array(buffer, lengths, name, device)
+    return Array(buffer, lengths, name, device, buffer.stream, written_on)
 
 
 def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dtype: Any, device: Optional[Device],
@@ -252,7 +258,9 @@ def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dt
         return _without_memory(lengths, name, device_number("cuda" if device is None else device), stream)
     buffer = allocate(nbytes, stream, device)
     block = block_of(buffer)
-    return Array(buffer, lengths, name, block.device if block else 0)
+    number = block.device if block else 0
+    written_on = None if device is None else _driver.Place.of(buffer.stream, device_number(device))
+    return Array(buffer, lengths, name, number, stream, written_on)
 
 
 def made_in(pool: _Pool, shape: Union[int, tuple[int, ...]], dtype: Any, stream: Stream) -> Array:
@@ -260,9 +268,10 @@ def made_in(pool: _Pool, shape: Union[int, tuple[int, ...]], dtype: Any, stream:
     lengths, name, nbytes = _layout(shape, dtype)
     if nbytes == 0:
         return _without_memory(lengths, name, pool.device, stream)
-    return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
+    return Array(pool.allocate(nbytes, stream), lengths, name, pool.device, stream)
 
 
 def _without_memory(lengths: tuple[int, ...], dtype: str, device: int, stream: Stream) -> Array:
     """An array without elements has no block."""
-    return Array(Buffer(0, 0, 0, stream_handle(stream), None), lengths, dtype, device)
+    return Array(Buffer(0, 0, 0, stream_handle(stream), None), lengths, dtype, device, stream,
+                 _driver.Place.of(stream_handle(stream), device))

@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple, Optional, TypeVar
 from . import _abi, _capsules, _driver, errors
 from ._library import Owner, check, library, text_of
 from .statistics import Block, block_of_struct
-from .handles import (Communicator, Device, Pointer, Stream, communicator_handle, device_number, pointer_of,
+from .handles import (Communicator, Device, Pointer, Stream, communicator_handle, device_number, meant, pointer_of,
                       stream_handle)
 from .sizes import MOST_BYTES, Size, format_size, parse_size
 
@@ -108,17 +108,19 @@ def _taken(source: Source, nbytes: int, stream: int) -> tuple[Any, int]:
     return owned, status.value
 
 
-def allocated(source: Callable[[int], Source], size: Size, alignment: Size, stream: int) -> Buffer:
+def allocated(source: Callable[[int], Source], size: Size, alignment: Size, stream: Stream) -> Buffer:
     """The buffer of `source(bytes)`, which begins at a multiple of `alignment`."""
     nbytes, wanted = parse_size(size), parse_size(alignment, "alignment")
     if wanted & (wanted - 1) or not 1 <= wanted <= _MOST_ALIGNMENT:
         raise errors.InvalidArgument(f"alignment {wanted} is no power of two from 1 to 2 MiB")
     padding = max(wanted - _BLOCK_ALIGNMENT, 0) if nbytes else 0
     count = min(nbytes + padding, MOST_BYTES)
-    owned, status = _taken(source(count), count, stream)
+    handle = stream_handle(stream)
+    with meant(stream):
+        owned, status = _taken(source(count), count, handle)
     check(status)
     start = _capsules.pointer_of(id(owned), None)
-    return Buffer(start, (start + wanted - 1) & -wanted, nbytes, stream, owned)
+    return Buffer(start, (start + wanted - 1) & -wanted, nbytes, handle, owned)
 
 
 def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None, *, alignment: Size = 1) -> Buffer:
@@ -131,14 +133,13 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
         first.
       alignment: of the address: a power of two up to 2 MiB. Above 512 it uses that much more of the pool.
     """
-    handle = stream_handle(stream)
     number = _CURRENT_DEVICE if device is None else device_number(device)
     try:
-        return allocated(lambda _: of_device(number), size, alignment, handle)
+        return allocated(lambda _: of_device(number), size, alignment, stream)
     except errors.FailedPrecondition:
         if device is not None or _driver.current_device() is not None:
             raise
-    return allocated(lambda _: of_device(_FIRST_DEVICE), size, alignment, handle)
+    return allocated(lambda _: of_device(_FIRST_DEVICE), size, alignment, stream)
 
 
 def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Buffer]:
@@ -159,7 +160,8 @@ def free(block: int) -> None:
 
 def record_stream(pointer: Pointer, stream: Stream) -> None:
     """Notes that a stream uses a block too. Call it after the work is submitted, and before the free."""
-    check(library.commpool_record_stream(pointer_of(pointer), stream_handle(stream)))
+    with meant(stream):
+        check(library.commpool_record_stream(pointer_of(pointer), stream_handle(stream)))
 
 
 def promise_stream(stream: Stream) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import operator
 import re
@@ -52,6 +53,29 @@ def stream_handle(stream: Stream) -> int:
     if handle == _NO_STREAM:
         raise InvalidArgument("8 is no stream: COMMPOOL_NO_STREAM is for programs in C and C++")
     return handle
+
+
+def _device_of(stream: Stream) -> Optional[int]:
+    """The device that a stream of torch, CuPy or cuda.core says; None where it says none."""
+    device = getattr(stream, "device", stream)
+    number = getattr(device, "index", None) if device is not stream else None
+    number = getattr(device, "device_id", None) if not isinstance(number, int) else number
+    return number if isinstance(number, int) and number >= 0 else None
+
+
+def place_of(stream: Stream, device: int) -> _driver.Place:
+    """Where the handle of a stream means it; `device`: of a default stream that says none, where no context tells."""
+    named = _device_of(stream)
+    current = _driver.current_device() if named is None else named
+    return _driver.Place.of(stream_handle(stream), device if current is None else current)
+
+
+def meant(stream: Stream) -> contextlib.AbstractContextManager[Any]:
+    """While a call passes the handle of this stream: a default stream's means the one of the current device."""
+    named = _device_of(stream) if stream is not None and not isinstance(stream, int) else None
+    if named is None or stream_handle(stream) > _driver.PER_THREAD_STREAM or named == _driver.current_device():
+        return contextlib.nullcontext()
+    return _driver.on_device(named)
 
 
 def add_communicator_source(source: CommunicatorSource) -> None:

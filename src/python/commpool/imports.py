@@ -15,7 +15,7 @@ from ._submission import Submission, do_or_leave, try_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
 from .errors import CommpoolError, FailedPrecondition, NotFound
-from .handles import Device, Stream, device_number, stream_handle
+from .handles import Device, Stream, device_number, place_of, stream_handle
 from .sizes import format_size, index_of
 
 
@@ -29,12 +29,13 @@ class SharedBlock(Buffer):
     last process has let go of it, and the work on `stream` so far is done.
     """
 
-    __slots__ = ("pool", "_mutable", "_letting_go")
+    __slots__ = ("pool", "_mutable", "_place", "_letting_go")
 
     def __init__(self, pool: SharedPool, pointer: int, nbytes: int, stream: Stream, mutable: bool) -> None:
         """Takes over a block that the import holds. The stream's object is kept until the block has gone."""
         super().__init__(pointer, pointer, nbytes, stream_handle(stream), None)
         self.pool, self._mutable = pool, mutable
+        self._place = place_of(stream, pool.device_of(pointer))
         self._letting_go = weakref.finalize(self, do_or_leave,
                                             functools.partial(_let_go, pool.handle, pointer, stream))
 
@@ -58,18 +59,18 @@ class SharedBlock(Buffer):
         """
         of_work: Stream = self.stream if stream is None else stream
         if not self._mutable:
-            return self._reading_freely(stream_handle(of_work))
+            return self._reading_freely(self._place if stream is None else place_of(stream, self.device))
         block = self.pool.handle, self.pointer
         return Submission(self, self.device, of_work, functools.partial(library.read_begin, *block),
                           functools.partial(library.read_end, *block, stream_handle(of_work)))
 
     @contextlib.contextmanager
-    def _reading_freely(self, stream: int) -> Iterator[SharedBlock]:
+    def _reading_freely(self, place: _driver.Place) -> Iterator[SharedBlock]:
         try:
             yield self
         finally:
-            if stream != self.stream and not _driver.captures(self.device, stream, self.stream):
-                self.record_stream(stream)  # letting the block go waits for its own stream alone
+            if place != self._place and not _driver.captures(self.device, place.handle, self.stream):
+                _driver.make_wait(self._place, place)  # letting the block go waits for its own stream alone
 
     def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
         """An array of the block's first bytes, for DLPack and `__cuda_array_interface__`, which keeps the block. What
@@ -78,7 +79,7 @@ class SharedBlock(Buffer):
         Raises:
           InvalidArgument: the block has fewer bytes.
         """
-        return of_buffer(self, shape, dtype, self.device)
+        return of_buffer(self, shape, dtype, self.device, self._place)
 
     def free(self) -> None:
         """Lets the block go now; raises if that fails, and may be called again then."""
@@ -103,7 +104,7 @@ class SharedBlock(Buffer):
         Raises:
           FailedPrecondition: that stream captures, or the block's own, and the other one does not.
         """
-        _driver.make_wait(self.device, self.stream, stream_handle(stream))
+        _driver.make_wait(self._place, place_of(stream, self.device))
 
     def _used_by(self, stream: int) -> None:
         """The ends of reads name their streams, while these live. A consumer's may be gone as the block goes."""
@@ -184,7 +185,6 @@ class SharedPool(Owner):
         pointer, nbytes = library.import_block(self.handle, options.text_of("ticket", ticket))
         made = kind(self, int(pointer), int(nbytes), stream, mutable)
         self._held.add(made)
-        self.device_of(made.pointer)  # known from here on, also once the import is closed
         return made
 
     def stats(self) -> SharedStatistics:

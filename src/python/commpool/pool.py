@@ -18,7 +18,7 @@ from .backings import UserBacking
 from .errors import InvalidArgument, living, living_pools, refusing
 from .statistics import AccessWord, access_in
 from .handles import NOT_GIVEN, Communicator, Device, Pointer, Stream, communicator_handle, device_array
-from .handles import device_number, home_handle, pointer_of, stream_handle
+from .handles import device_number, home_handle, pointer_of
 from .inspection import Inspected
 from .recordings import Recording, StacksWord, record
 from .registering import Registering
@@ -269,7 +269,7 @@ class Pool(Together, Sharer, Registering, Inspected):
           OutOfMemory: another pool is at its limit, or the device is full; the message says who holds what.
           InvalidArgument: `size` is 0, or no size.
         """
-        return blocks.allocated(lambda _: blocks.of_pool(self.handle), size, alignment, stream_handle(stream))
+        return blocks.allocated(lambda _: blocks.of_pool(self.handle), size, alignment, stream)
 
     def functions(self) -> PlainFunctions:
         """A pair of C functions that allocates from this pool, whatever scopes are open.

@@ -45,6 +45,44 @@ class Devices(PinnedCase):
                     self.assertNotEqual(pinned(MIB).data_ptr(), address, "the copy has not read it yet")
 
 
+    def others(self):
+        """Pools of device 0 whose memory device 1 uses too, with that device's default stream; 0 is current."""
+        stream = torch.cuda.default_stream(self.needs_device(1))
+        torch.cuda.set_device(0)
+        return [(self.pinned_pool("host"), stream), (self.pool("peer", device=0, peers=[1]), stream)]
+
+    def test_another_device_s_default_stream_is_meant_where_its_object_is_passed(self):
+        for pool, stream in self.others():
+            for recorded in (True, False):
+                block = pool.allocate(MIB) if recorded else pool.allocate(MIB, stream)
+                with self.subTest(pool.name, recorded=recorded), held(stream):
+                    address = block.pointer
+                    if recorded:
+                        block.record_stream(stream)
+                    block.free()
+                    self.assertNotEqual(pool.allocate(MIB).pointer, address, "the stream works on it")
+
+    def test_an_array_of_another_device_s_stream_is_handed_over_behind_its_work(self):
+        for pool, default in self.others():
+            for stream in (default, torch.cuda.Stream(1)):
+                with self.subTest(pool.name, stream=stream), torch.cuda.device(1), held(stream):
+                    taken = torch.from_dlpack(pool.empty(MIB, "uint8", stream=stream))
+                    self.assertFalse(torch.cuda.default_stream(0).query(), "it waits for the array's stream")
+                    del taken
+
+    def test_an_array_that_another_device_reads_serves_no_other(self):
+        pool = self.pinned_pool()
+        self.needs_device(1)
+        with torch.cuda.device(1):
+            array = pool.empty(MIB, "uint8")
+            taken = torch.from_dlpack(array)
+            address = array.pointer
+            with held(torch.cuda.default_stream(0)):
+                del array, taken
+                gc.collect()
+                self.assertNotEqual(pool.allocate(MIB).pointer, address)
+
+
 class Scopes(PinnedCase):
     def test_catch_pinned_tensors_and_no_tensors_of_a_device(self):
         pool = self.pinned_pool()

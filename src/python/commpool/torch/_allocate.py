@@ -8,16 +8,16 @@ import torch
 
 import commpool
 from commpool import arrays, blocks
-from commpool.handles import Device, Stream, device_number, stream_handle
+from commpool.handles import Device, Stream, device_number
 from commpool.pool import checked
 from commpool.sizes import Size
 
 from . import _router
 
 
-def _place(device: Optional[Device], stream: Stream) -> tuple[int, int]:
+def _place(device: Optional[Device], stream: Stream) -> tuple[int, Stream]:
     number = torch.cuda.current_device() if device is None else device_number(device)
-    return number, torch.cuda.current_stream(number).cuda_stream if stream is None else stream_handle(stream)
+    return number, torch.cuda.current_stream(number).cuda_stream if stream is None else stream
 
 
 def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None, *,
@@ -28,13 +28,13 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
       stream: None is torch's current one.
       device: None is torch's current one.
     """
-    (number, handle), router = _place(device, stream), _router.loaded()
+    (number, stream), router = _place(device, stream), _router.loaded()
 
     def source(count: int) -> blocks.Source:
         pool = router.caught_by(number, count) if router is not None else 0
         return blocks.of_pool(pool) if pool else blocks.of_device(number)
 
-    return blocks.allocated(source, size, alignment, handle)
+    return blocks.allocated(source, size, alignment, stream)
 
 
 def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
@@ -42,7 +42,8 @@ def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device:
     """Like commpool.empty, but torch's scopes catch it too. Device and stream are torch's current ones."""
     if pool is not None and device is None:
         device = checked(pool, "empty").device
-    number, handle = _place(device, stream)
-    if pool is not None:
-        return commpool.empty(shape, dtype, device=number, stream=handle, pool=pool)
-    return arrays.made(allocate, shape, dtype, number, handle)
+    number, stream = _place(device, stream)
+    if pool is None:
+        return arrays.made(allocate, shape, dtype, number, stream)
+    with torch.cuda.device(number):  # a default stream is meant to be its own
+        return commpool.empty(shape, dtype, device=number, stream=stream, pool=pool)

@@ -42,4 +42,9 @@ class SharedPool(commpool.SharedPool):
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
         """A block of the pool: see commpool.SharedPool.block."""
-        return self._block(SharedBlock, ticket, stream_of(self._device, stream), mutable)
+        # Which device's current stream shows once the block is mapped. It goes after the one of that stream has come.
+        first = self._block(SharedBlock, ticket, None, mutable) if self._device is None and stream is None else None
+        made = self._block(SharedBlock, ticket, stream_of(self._device, stream), mutable)
+        if first is not None:
+            first.free()
+        return made
