@@ -1,5 +1,5 @@
-"""A backing is known to its own files and to one line of the list of backings: nothing else in src or tools tells them
-apart, so a new one changes nothing else."""
+"""A backing is known to its own files and to one line of the list of backings: nothing else in C++ of src or
+tools tells them apart."""
 
 import pathlib
 import re
