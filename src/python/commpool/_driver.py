@@ -35,17 +35,27 @@ def _call(driver: Any, name: str, *arguments: Any) -> None:
 
 
 @contextlib.contextmanager
+def _in_context(driver: Any, context: ctypes.c_void_p) -> Iterator[Any]:
+    """The driver, while the context is current."""
+    before = ctypes.c_void_p()
+    _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
+    _call(driver, "cuCtxSetCurrent", context)
+    try:
+        yield driver
+    finally:
+        _call(driver, "cuCtxSetCurrent", before)
+
+
+@contextlib.contextmanager
 def on_device(device: int) -> Iterator[Any]:
     """The driver, while the device's primary context is current."""
-    driver = _driver()
-    context, before = ctypes.c_void_p(), ctypes.c_void_p()
-    with contextlib.ExitStack() as undo:
-        _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
-        undo.callback(_call, driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))
-        _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
-        _call(driver, "cuCtxSetCurrent", context)
-        undo.callback(_call, driver, "cuCtxSetCurrent", before)
-        yield driver
+    driver, context = _driver(), ctypes.c_void_p()
+    _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
+    try:
+        with _in_context(driver, context):
+            yield driver
+    finally:
+        _call(driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))
 
 
 class Place(NamedTuple):
@@ -62,22 +72,13 @@ class Place(NamedTuple):
             return cls(handle)
         return cls(handle or LEGACY_STREAM, device, threading.get_ident() if handle == PER_THREAD_STREAM else 0)
 
-    @contextlib.contextmanager
-    def current(self) -> Iterator[Any]:
+    def current(self) -> contextlib.AbstractContextManager[Any]:
         """The driver, while the stream's context is current."""
         if self.handle <= PER_THREAD_STREAM:
-            with on_device(self.device) as driver:
-                yield driver
-            return
-        driver = _driver()
-        context, before = ctypes.c_void_p(), ctypes.c_void_p()
+            return on_device(self.device)
+        driver, context = _driver(), ctypes.c_void_p()
         _call(driver, "cuStreamGetCtx", ctypes.c_void_p(self.handle), ctypes.byref(context))
-        _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
-        _call(driver, "cuCtxSetCurrent", context)
-        try:
-            yield driver
-        finally:
-            _call(driver, "cuCtxSetCurrent", before)
+        return _in_context(driver, context)
 
 
 def make_wait(waiting: Place, awaited: Place) -> None:

@@ -15,7 +15,6 @@ from .handles import Device, Pointer, Stream, device_number, place_of, pointer_o
 from .sizes import index_of
 
 
-
 class _Pool(Protocol):
     """What arrays ask of a pool, which can make arrays itself."""
 

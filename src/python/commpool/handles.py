@@ -36,6 +36,7 @@ _communicator_sources: list[CommunicatorSource] = []
 _DEVICE = re.compile(r"cuda(?::(\d{1,10}))?")
 _DEVICES = 2**31  # the device number is a C int
 _POINTERS = 2**64
+_AS_IT_IS = contextlib.nullcontext()  # each allocation passes here
 _NO_STREAM = 8  # COMMPOOL_NO_STREAM: other libraries would pass the handle of such an array to the driver
 
 
@@ -74,7 +75,7 @@ def meant(stream: Stream) -> contextlib.AbstractContextManager[Any]:
     """While a call passes the handle of this stream: a default stream's means the one of the current device."""
     named = _device_of(stream) if stream is not None and not isinstance(stream, int) else None
     if named is None or stream_handle(stream) > _driver.PER_THREAD_STREAM or named == _driver.current_device():
-        return contextlib.nullcontext()
+        return _AS_IT_IS
     return _driver.on_device(named)
 
 

@@ -44,7 +44,6 @@ class Devices(PinnedCase):
                     del source
                     self.assertNotEqual(pinned(MIB).data_ptr(), address, "the copy has not read it yet")
 
-
     def others(self):
         """Pools of device 0 whose memory device 1 uses too, with that device's default stream; 0 is current."""
         stream = torch.cuda.default_stream(self.needs_device(1))
