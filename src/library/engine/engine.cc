@@ -43,6 +43,8 @@ Status NoLiveBlock(const std::string& call, Address address, const Block* holder
   return Status(StatusCode::kNotFound, call + ": no live block at " + Hexadecimal(address) + ": " + why);
 }
 
+bool IsOwn(const Block& block, StreamKey stream) { return stream == block.stream && !block.stream_over; }
+
 void AddMissing(const Block& block, std::vector<MissingFence>& missing) {
   for (const Use& use : block.uses) {
     if (use.fence_missing()) missing.push_back({AddressOf(block), use.stream, use.missing_since});
@@ -138,13 +140,13 @@ void Engine::EndMarks(Mark mark) {
 Status Engine::RecordStream(Address address, StreamKey stream) {
   Block* const block = LiveBlock(address);
   if (block == nullptr) return NotLive("record_stream", address);
-  if (!IsOwnStream(address, stream)) AddUse(block->uses, {stream, kNoFence, kNoMoment});
+  if (!IsOwn(*block, stream)) AddUse(block->uses, {stream, kNoFence, kNoMoment});
   return Status();
 }
 
 bool Engine::IsOwnStream(Address address, StreamKey stream) const {
   const Block* const block = LiveBlock(address);
-  return block != nullptr && stream == block->stream && !block->stream_over;
+  return block != nullptr && IsOwn(*block, stream);
 }
 
 int64_t Engine::CorrectRequested(Address address, uint64_t requested) {
