@@ -10,13 +10,13 @@
 namespace commpool::internal::testing {
 namespace {
 
-// Allocates, and clears the memory on the asking stream.
+// Allocates, and clears the memory on the asking stream, or on the default stream where it gets none.
 struct StreamOrdered {
   static void* Allocate(ptrdiff_t bytes, int, CUstream_st* stream, void* context) {
     static_cast<StreamOrdered*>(context)->streams.push_back(stream);
     CUdeviceptr address = 0;
     EXPECT_EQ(SharedDriver()->cuda.cuMemAlloc(&address, static_cast<size_t>(bytes)), CUDA_SUCCESS);
-    if (stream != nullptr) Fill(stream, address, static_cast<uint64_t>(bytes), 0);
+    Fill(stream, address, static_cast<uint64_t>(bytes), 0);
     return reinterpret_cast<void*>(address);
   }
   static void Free(void* pointer, ptrdiff_t, int, CUstream_st*, void*) {
@@ -67,6 +67,17 @@ TEST_F(StreamOrderedBacking, HandsPartsOfTheSegmentToOtherStreams) {
   EXPECT_EQ(wrong, 0u);
   EXPECT_TRUE(runtime().Free(one).ok());
   EXPECT_TRUE(runtime().Free(two).ok());
+}
+
+TEST_F(StreamOrderedBacking, HandsReservedMemoryToAnyStream) {
+  const TestStream stream;
+  const PoolHandle pool = CreateOrdered();
+  EXPECT_TRUE(Get(pool).mode().Reserve(2 * kMiB).ok());
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 2 * kMiB, stream.get()).value();
+  ASSERT_EQ(functions_.streams.size(), 1u) << "it lies in the reserved segment";
+  Fill(stream.get(), block, 2 * kMiB, 7);
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream.get()), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime().Free(block).ok());
 }
 
 TEST_F(StreamOrderedBacking, NeverGetsAStreamThatCaptures) {

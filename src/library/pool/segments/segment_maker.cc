@@ -13,20 +13,24 @@ namespace commpool::internal {
 // Only a program's own functions make memory in the order of a stream. The driver's memory is ready at once.
 Result<std::unique_ptr<Segment>> SegmentMaker::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
   const WithoutFastPaths uncached;  // a function of the program may run
-  // The backing may put work on the stream; a capture would record that work into its graph.
-  const bool ordered = stream && backing_.makes_in_stream_order() && IsReachable(*stream) &&
-                       PlaceOf(*stream) == basis_.device->device() && !basis_.device->capturing();
-  const std::vector<int> peers = peers_.Devices();
-  if (!ordered) return backing_.Make({.bytes = bytes, .peers = peers});
-  std::unique_ptr<Segment> segment =
-      COMMPOOL_TRY(backing_.Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
-  // Parts of the segment may serve other streams next. So wait here for the work that the backing put on the stream:
+  const int device = basis_.device->device();
+  // The functions may put work on the stream; a capture would record that work into its graph.
+  const bool named = stream && backing_.makes_in_stream_order() && IsReachable(*stream) && PlaceOf(*stream) == device &&
+                     !basis_.device->capturing();
+  std::unique_ptr<Segment> segment = COMMPOOL_TRY(
+      backing_.Make({.bytes = bytes, .stream = named ? StreamOfKey(*stream) : nullptr, .peers = peers_.Devices()}));
+  // A capture waits for nobody, and the program's functions put no work on the default stream then.
+  if (!backing_.makes_in_stream_order() || (!named && basis_.device->capturing())) return segment;
+  // Parts of the segment may serve other streams next. So wait here for the work that the functions put on the stream:
   // then free memory never has to wait for its maker. Growth is rare enough for that.
   FenceTable& fences = basis_.fences();
-  FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
-  const Status status = fences.Await(fence, basis_.deadline_ms());
-  fences.Retire(fence);
-  if (!status.ok()) return status;
+  const Result<FenceId> fence = fences.Record(named ? *stream : KeyOfStream(nullptr, device));
+  // While a blocking stream captures the default stream takes no work, so the functions put none there.
+  if (!named && fence.status().code() == StatusCode::kFailedPrecondition) return segment;
+  COMMPOOL_TRY(fence.status());
+  const Status status = fences.Await(*fence, basis_.deadline_ms());
+  fences.Retire(*fence);
+  if (!status.ok()) return status.under("memory that the program's function made");
   return segment;
 }
 
