@@ -146,10 +146,13 @@ class PoolResource {
     throw Error(status);
   }
 
-  // Waits for the stream that the block was allocated for, on the block's own device.
+  // Waits for the streams that the block may have been served for: the default streams of the device that is current,
+  // and of the block's own.
   static cudaError_t Settle(void* pointer) {
     commpool_block block;
     if (commpool_block_of(pointer, &block, sizeof(block)) != COMMPOOL_OK) return cudaErrorInvalidValue;
+    const cudaError_t failure = cudaStreamSynchronize(cudaStreamLegacy);
+    if (failure != cudaSuccess) return failure;
     const detail::CurrentDevice current(block.device);
     return current.failure() != cudaSuccess ? current.failure() : cudaStreamSynchronize(cudaStreamLegacy);
   }

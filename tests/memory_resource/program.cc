@@ -133,6 +133,26 @@ void SettlesWhatIsUsedAtOnce() {
   MUST(Blocks(pool) == 0);
 }
 
+// Memory of the host serves the default stream of the device that is current.
+void SettlesMemoryOfEveryDevice() {
+  if (!IsEmulated()) return;  // a GPU alone may run this program
+  MUST(cudaSetDevice(1) == cudaSuccess);
+  PoolOptions options;
+  options.location = commpool::Location::kHostNuma;
+  options.peers = {1};
+  options.device = 0;
+  options.limit_bytes = commpool::MiB(2);
+  Pool pool = Make(options);
+  const PoolResource resource(pool);
+  void* const block = resource.allocate_sync(2 << 20);
+  MUST(cudaMemsetAsync(block, 1, 2 << 20, cudaStreamLegacy) == cudaSuccess);
+  resource.deallocate(cuda::stream_ref(cudaStreamLegacy), block, 2 << 20);
+  void* const again = resource.allocate_sync(2 << 20);
+  MUST(cudaMemsetAsync(again, 2, 2 << 20, MakeStream()) == cudaSuccess);
+  MUST(cudaDeviceSynchronize() == cudaSuccess && Reports() == 0);
+  resource.deallocate_sync(again, 2 << 20);
+}
+
 void AlignsAsAsked() {
   Pool pool = Make();
   const PoolResource resource(pool);
@@ -271,6 +291,7 @@ const std::map<std::string, void (*)()> kCases = {
     {"serves_rmm", ServesRmm},
     {"serves_through_erased_types", ServesThroughErasedTypes},
     {"settles_what_is_used_at_once", SettlesWhatIsUsedAtOnce},
+    {"settles_memory_of_every_device", SettlesMemoryOfEveryDevice},
     {"throws_what_the_concept_asks_for", ThrowsWhatTheConceptAsksFor},
 };
 
