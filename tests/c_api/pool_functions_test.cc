@@ -1,12 +1,19 @@
 // Function pairs without a context, as frameworks take them.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <string>
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/library/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
 
 namespace {
+
+using commpool::internal::ContextGuard;
+using commpool::internal::PrimaryContext;
+using commpool::internal::testing::SharedDriver;
 
 constexpr size_t kFunctions = 256;
 
@@ -76,6 +83,42 @@ TEST(PoolFunctions, ReturnNullForRequestsThatTheirPoolCannotServe) {
   Destroy(pool);
   EXPECT_EQ(pair.allocate(4096, 0, nullptr), nullptr) << "its pool is gone";
   EXPECT_NE(std::string(commpool_last_error()).find("pool " + std::to_string(pool)), std::string::npos);
+}
+
+// Memory of the host serves every device's streams. The calls name device 0, so a null stream is that one's.
+TEST(PoolFunctions, MeanTheDefaultStreamOfTheirDeviceWhicheverIsCurrent) {
+  const commpool::internal::CudaDriver& cuda = SharedDriver()->cuda;
+  const PrimaryContext near = PrimaryContext::Retain(*SharedDriver(), 0).value();
+  const PrimaryContext far = PrimaryContext::Retain(*SharedDriver(), 1).value();
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.location = COMMPOOL_LOCATION_HOST_NUMA;
+  const int peer = 1;
+  options.peers = &peer;
+  options.peer_count = 1;
+  options.limit_bytes = 2 << 20;
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  const Pair pair = FunctionsOf(pool);
+  std::promise<void> end;
+  const ContextGuard current(*SharedDriver(), far);
+  void* const used = pair.allocate(2 << 20, 0, nullptr);
+  {
+    const ContextGuard there(*SharedDriver(), near);
+    const auto wait = [](void* held) { static_cast<std::promise<void>*>(held)->get_future().wait(); };
+    ASSERT_EQ(cuda.cuLaunchHostFunc(nullptr, wait, &end), CUDA_SUCCESS);
+  }
+  pair.release(used, 2 << 20, 0, nullptr);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  void* next = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool, 2 << 20, stream, &next), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY) << "it waits for no work of device 0";
+  end.set_value();
+  EXPECT_EQ(cuda.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(commpool_free(next), COMMPOOL_OK);
+  EXPECT_EQ(cuda.cuStreamDestroy(stream), CUDA_SUCCESS);
+  Destroy(pool);
 }
 
 TEST(PoolFunctions, FreeBlocksThatOutliveTheirPool) {

@@ -68,6 +68,12 @@ void* AllocateFor(const Slot& slot, size_t bytes, int device, CUstream_st* strea
     Report(InvalidArgument("pool ", pool, " is of device ", own, ", and its function was called for device ", device));
     return nullptr;
   }
+  // The call names the device, so it means that one's default streams.
+  Runtime& runtime = *OpenedProcessRuntime();
+  std::optional<ContextGuard> current;
+  if (IsDefault(stream) && runtime.RefuseForkedChild().ok()) {
+    current.emplace(runtime.driver(), runtime.devices().places().At(device).context);
+  }
   void* pointer = nullptr;
   return commpool_pool_allocate(pool, bytes, stream, &pointer) == COMMPOOL_OK ? pointer : nullptr;
 }
