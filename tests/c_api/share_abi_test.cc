@@ -1,6 +1,7 @@
 // Sharing through the C ABI: arguments, sizes of structs, unknown values, captures.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <string>
 
 #include "commpool/share.h"
@@ -153,6 +154,27 @@ TEST_F(ShareAbi, AnUpdateDoesNotEndOnAStreamThatCaptures) {
   EXPECT_EQ(commpool_update_end(block_, stream), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda.cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+// An update's event is of the pool's device, and waits for the peer that is current.
+TEST_F(ShareAbi, AnUpdateEndsBehindTheDefaultStreamOfAPeer) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const CudaDriver& cuda = SharedDriver()->cuda;
+  const int peer = 1;
+  if (commpool_pool_grant(pool_, &peer, 1) != COMMPOOL_OK) GTEST_SKIP() << commpool_last_error();
+  ASSERT_EQ(commpool_block_share(block_, COMMPOOL_WRITES_GO_ON, ticket_, sizeof(ticket_)), COMMPOOL_OK);
+  ASSERT_EQ(commpool_update_begin(block_), COMMPOOL_OK) << commpool_last_error();
+  const PrimaryContext far = PrimaryContext::Retain(*SharedDriver(), 1).value();
+  std::promise<void> end;
+  {
+    const ContextGuard there(*SharedDriver(), far);
+    const auto wait = [](void* held) { static_cast<std::promise<void>*>(held)->get_future().wait(); };
+    ASSERT_EQ(cuda.cuLaunchHostFunc(nullptr, wait, &end), CUDA_SUCCESS);
+    EXPECT_EQ(commpool_update_end(block_, nullptr), COMMPOOL_OK) << commpool_last_error();
+  }
+  EXPECT_EQ(cuda.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY) << "the update's event does not wait for the peer";
+  end.set_value();
+  EXPECT_EQ(cuda.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
 }
 
 TEST_F(ShareAbi, ASharedBlockIsFreedAtOnceWhereNobodyHoldsIt) {

@@ -105,8 +105,10 @@ commpool_status commpool_update_begin(const void* pointer) {
 commpool_status commpool_update_end(const void* pointer, CUstream_st* stream) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    COMMPOOL_TRY(RefuseCapture(runtime, pool->device(), stream));
-    return pool->segments().exporter.EndUpdate(AddressOf(pointer), stream);
+    const StreamName name = COMMPOOL_TRY(runtime.NameFor(*pool, stream));
+    const PassedStream passes(name.key, stream);
+    COMMPOOL_TRY(RefuseCapture(runtime, PlaceOf(name.key), stream));
+    return pool->segments().exporter.EndUpdate(AddressOf(pointer), stream, name.key);
   });
 }
 

@@ -244,18 +244,18 @@ Result<Runtime::NameInCall> Runtime::NameIn(Target target, CUstream stream, cons
   const bool of_pool = target.kind() == Target::Kind::kPool;
   // Only a pool can tell whether it has blocks without a stream.
   if (of_pool && reinterpret_cast<StreamKey>(stream) == kNoStream) return NameInCall{{kNoStream, kNoStream}};
-  std::optional<int> place = of_pool ? 0 : target.device();
-  int otherwise = *place;
-  if (of_pool && IsDefault(stream)) {
-    std::shared_ptr<Pool> found;
-    if (known == nullptr) found = COMMPOOL_TRY(pools_.Find(target.pool()));
-    const Pool& pool = known == nullptr ? *found : *known;
-    place = pool.PlaceOfDefaultStreams();
-    otherwise = pool.device();
-  }
-  const bool is_named = !IsDefault(stream) || (place && *place >= 0);
-  const StreamName name = COMMPOOL_TRY(is_named ? NameOf(stream, *place) : NameAtCurrentDevice(stream, otherwise));
-  return NameInCall{name, of_pool && !is_named};
+  if (!IsDefault(stream)) return NameInCall{COMMPOOL_TRY(stream_names_.NameOf(stream))};
+  if (!of_pool && target.device() < 0) return NameInCall{COMMPOOL_TRY(NameAtCurrentDevice(stream, -1))};
+  if (!of_pool) return NameInCall{COMMPOOL_TRY(NameOf(stream, target.device()))};
+  std::shared_ptr<Pool> found;
+  if (known == nullptr) found = COMMPOOL_TRY(pools_.Find(target.pool()));
+  const Pool& pool = known == nullptr ? *found : *known;
+  return NameInCall{COMMPOOL_TRY(NameFor(pool, stream)), !pool.PlaceOfDefaultStreams()};
+}
+
+Result<StreamName> Runtime::NameFor(const Pool& pool, CUstream stream) {
+  const std::optional<int> place = pool.PlaceOfDefaultStreams();
+  return place ? NameOf(stream, *place) : NameAtCurrentDevice(stream, pool.device());
 }
 
 // In a forked child nobody may call the driver: there the handle alone names the stream.

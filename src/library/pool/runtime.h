@@ -112,6 +112,9 @@ class Runtime {
   Status ReleaseStream(CUstream stream);
   // Names a stream that the current call passes. A default stream's handle means the stream at `place`.
   Result<StreamName> NameOf(CUstream stream, int place) const;
+  // In a call about the pool: a pool that only its own device uses means its own default streams, and any other pool
+  // those of the current device, or its own where none is current.
+  Result<StreamName> NameFor(const Pool& pool, CUstream stream);
   // Puts the handle of the block's stream into it, as a program must see it.
   commpool_block Shown(commpool_block block) const {
     block.stream = stream_names_.ShownHandle(block.stream);
@@ -162,9 +165,8 @@ class Runtime {
     StreamName name;
     bool by_current_device = false;
   };
-  // The rule of the call: a target that names a device means that one's default streams. A pool that only its own
-  // device uses means its own, and any other pool those of the current device, or its own where none is current.
-  // `known`: the named pool, where the thread remembers it.
+  // A target that names a device means that one's default streams. `known`: the named pool, where the thread remembers
+  // it.
   Result<NameInCall> NameIn(Target target, CUstream stream, const Pool* known);
   // A default stream's handle means the current device's stream, or that of `otherwise` where none is current;
   // kFailedPrecondition where that is none either (-1).

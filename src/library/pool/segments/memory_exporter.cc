@@ -89,9 +89,15 @@ Status MemoryExporter::BeginUpdate(CUdeviceptr address) {
 }
 
 // Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
-Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream) {
+// An update's event is of the pool's device: there a default stream waits for a stream of another device.
+Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream, StreamKey key) {
   const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const int device = basis_.device->device();
+  if (PlaceOf(key) != device) {
+    stream = IsDefault(stream) ? stream : nullptr;
+    COMMPOOL_TRY(basis_.fences().MakeWaitForStream(KeyOfStream(stream, device), key));
+  }
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(basis_.runtime.shares.EndUpdate(basis_.handle, start, stream).under("update_end"));
 }

@@ -37,7 +37,7 @@ class MemoryExporter {
   Result<std::string> TicketOf(CUdeviceptr address, Writes writes);
   // Around what the owner writes to a block with a ticket. The first may wait for importers until the deadline.
   Status BeginUpdate(CUdeviceptr address);
-  Status EndUpdate(CUdeviceptr address, CUstream stream);
+  Status EndUpdate(CUdeviceptr address, CUstream stream, StreamKey key);
   // The fabric's bytes, or a copy of the descriptor, of the segment that holds the address; neither where its number is
   // `known`. ShareServer's thread calls it for an importer.
   Result<SharedMemory::Exported> Export(CUdeviceptr address, std::optional<uint64_t> known);
