@@ -44,7 +44,13 @@ class CaptureGrowth : public PoolTest {
   AnnouncedCapture capture_;
 };
 
-class CaptureGrowthOf : public CaptureGrowth, public ::testing::WithParamInterface<Mode> {};
+class CaptureGrowthOf : public CaptureGrowth, public ::testing::WithParamInterface<Mode> {
+ protected:
+  void SetUp() override { ASSERT_EQ(cuda().cuStreamCreate(&unpromised_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS); }
+  void TearDown() override { EXPECT_EQ(cuda().cuStreamDestroy(unpromised_), CUDA_SUCCESS); }
+
+  CUstream unpromised_ = nullptr;
+};
 
 TEST_P(CaptureGrowthOf, ServesARequestOfAnySizeAndReplays) {
   const PoolHandle pool = Create(Of(GetParam()));
@@ -121,6 +127,26 @@ TEST_P(CaptureGrowthOf, StopsAtThePoolsLimitAndLeavesTheCaptureSound) {
   ASSERT_TRUE(capture_.End().ok());
   capture_.DestroyGraph();
   End(pool);
+}
+
+// What streams used counts as reserved only where a capture may take it.
+TEST_P(CaptureGrowthOf, TakesWhatWasReservedWhoeverUsedItBefore) {
+  PoolConfiguration configuration = Of(GetParam());
+  configuration.limit_bytes = 64 * kMiB;
+  for (const CUstream before : {CUstream{nullptr}, other_.get(), unpromised_}) {
+    const PoolHandle pool = Create(configuration);
+    const CUdeviceptr used = runtime().AllocateFrom(pool, 64 * kMiB, before).value();
+    Fill(before, used, 4096, 1);
+    Free(used);
+    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    const Status reserved = Get(pool).mode().Reserve(64 * kMiB);
+    ASSERT_TRUE(reserved.ok()) << reserved.message();
+    BeginCapture(pool);
+    Free(Allocate(pool, 64 * kMiB, stream_));
+    ASSERT_TRUE(capture_.End().ok());
+    capture_.DestroyGraph();
+    End(pool);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, CaptureGrowthOf, ::testing::Values(Mode::kFixed, Mode::kExpandable));

@@ -103,6 +103,8 @@ Result<uint64_t> Grower::ReleaseAtOnce() {
 Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock lock(basis_.growth());
   COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: if the pool ends, the new memory is released with it
+  // A capture may take nothing but what is known to be idle, and may not ask.
+  if (effort == Effort::kReserve && !basis_.device->capturing()) COMMPOOL_TRY(Poll());
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
   recording::Span span = basis_.record.Began(recording::SpanKind::kGrowth, "growth", bytes);
   for (;;) {

@@ -55,6 +55,12 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   // Free memory that could serve a block of the device's legacy stream counts as present.
   const StreamKey stream = KeyOfStream(nullptr, basis_.device->device());
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
+  // Freed memory of streams that may be gone is free after a wait for the device, as it is for a request.
+  if (status.code() == StatusCode::kOutOfMemory && !basis_.device->capturing() &&
+      blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, MayHaveDied)) {
+    COMMPOOL_TRY(blocks_.WaitForDevice());
+    status = grower_->Grow(bytes, stream, Effort::kReserve);
+  }
   // Where the limit alone forbids it, memory of others does not help.
   if (status.code() != StatusCode::kOutOfMemory || !segments_.room.FitsEmptyPlacement(bytes)) return status;
   basis_.ReleaseOtherPools();
