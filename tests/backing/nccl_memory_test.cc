@@ -10,6 +10,7 @@ namespace {
 // The answers of the test's functions. Global, because the driver's table has no context.
 struct Answer {
   bool fails = false;
+  int failures_first = 0;  // so many calls fail, and then none
   const char* last_error_text = "";
   size_t free_bytes = 0;
   bool memory_is_known = true;
@@ -23,7 +24,8 @@ class NcclMemory : public BackingTest {
     driver_.last_error_text = std::make_shared<LastErrorText>();
     driver_.nccl.ncclGetLastError = [](ncclComm_t) { return g_answer.last_error_text; };
     driver_.nccl.ncclMemAlloc = [](void** pointer, size_t bytes) {
-      return g_answer.fails ? ncclUnhandledCudaError : SharedDriver()->nccl.ncclMemAlloc(pointer, bytes);
+      const bool fails = g_answer.fails || g_answer.failures_first-- > 0;
+      return fails ? ncclUnhandledCudaError : SharedDriver()->nccl.ncclMemAlloc(pointer, bytes);
     };
     driver_.nccl.ncclMemFree = [](void* pointer) {
       const ncclResult_t result = SharedDriver()->nccl.ncclMemFree(pointer);
@@ -52,6 +54,11 @@ TEST_F(NcclMemory, HasRunOutWhereTheDeviceHasLessThanWasAskedFor) {
   EXPECT_EQ(Failure().code(), StatusCode::kCommunicatorError) << "there was enough: it is another failure";
   g_answer = {.memory_is_known = false};
   EXPECT_EQ(Failure().code(), StatusCode::kCommunicatorError) << "nobody knows";
+}
+
+TEST_F(NcclMemory, IsAskedAgainWhereTheDeviceHasEnoughByNow) {
+  g_answer = {.failures_first = 1, .free_bytes = 2 * kMiB};
+  EXPECT_TRUE(backing_->Make({.bytes = 2 * kMiB}).ok());
 }
 
 TEST_F(NcclMemory, IsNotBlamedForAnEarlierFailureOfTheProgram) {

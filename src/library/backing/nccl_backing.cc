@@ -37,7 +37,9 @@ class NcclBacking : public Backing {
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest&) override {
     void* pointer = nullptr;
     NoteOldErrorText(driver());
-    const ncclResult_t result = driver().nccl.ncclMemAlloc(&pointer, bytes);
+    ncclResult_t result = driver().nccl.ncclMemAlloc(&pointer, bytes);
+    // It may have failed for memory that somebody has given back since.
+    if (result != ncclSuccess && HasMemoryFor(bytes)) result = driver().nccl.ncclMemAlloc(&pointer, bytes);
     Status status = CheckNccl(driver(), result, {.call = "ncclMemAlloc", .device = placement().device, .bytes = bytes});
     if (!status.ok()) return HasMemoryFor(bytes) ? status : OutOfMemory(status.message());
     memory_ = KindOf(pointer);
