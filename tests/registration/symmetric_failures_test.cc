@@ -227,6 +227,42 @@ TEST_F(SymmetricPoolFailure, ACloseThatOneDriverRefusesIsDoneOnceThatRankRepeats
   EXPECT_EQ(refused, 1);
 }
 
+InjectedFault FailOneDeregistration(int count = 1) {
+  return InjectedFault({.call = "ncclCommWindowDeregister", .result = ncclInternalError, .count = count});
+}
+
+TEST_F(SymmetricPoolFailure, ATrimThatCouldNotEndAWindowLeavesAllRanksTheirs) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  {
+    const InjectedFault one = FailOneDeregistration();
+    const Statuses statuses = Trim(0);
+    ExpectFailure(statuses, StatusCode::kCommunicatorError, "deregistering failed on rank ");
+    ExpectTheSameReasonOnAll(statuses);
+  }
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(RegisteredSegments(rank), 1u);
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  EXPECT_EQ(OffsetsOf(blocks), std::vector<uint64_t>(blocks.size(), 0));
+  Free(blocks);
+  ExpectOk(Trim(0));
+  EXPECT_EQ(ReservedBytes(0), 0u);
+}
+
+TEST_F(SymmetricPoolFailure, MemoryWhoseWindowCouldNotBeEndedStaysUntilItIs) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  {
+    const InjectedFault always = FailOneDeregistration(100);
+    ExpectFailure(Trim(0), StatusCode::kCommunicatorError, "; then pool gradients");
+    ExpectFailure(Close(), StatusCode::kCommunicatorError, "deregistering failed on rank 0");
+  }
+  EXPECT_EQ(ReservedBytes(0), 2 * kMiB);
+  ExpectOk(Close());
+  EXPECT_EQ(ReservedBytes(0), 0u);
+}
+
 TEST_F(SymmetricPoolFailure, ADeregisterThatFailedOnOneRankMayBeRepeated) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   ExpectOk(Create());
@@ -236,7 +272,7 @@ TEST_F(SymmetricPoolFailure, ADeregisterThatFailedOnOneRankMayBeRepeated) {
   const auto deregister = [&] { return Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(of(rank)); }); };
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(of(rank)); }));
   {
-    const InjectedFault one({.call = "ncclCommWindowDeregister", .result = ncclInternalError});
+    const InjectedFault one = FailOneDeregistration();
     ExpectFailure(deregister(), StatusCode::kCommunicatorError, "deregistering failed on rank ");
   }
   ExpectOk(Reserve(4 * kMiB));  // with home alone: no rank waits for another on what they have left

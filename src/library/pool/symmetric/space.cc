@@ -249,13 +249,33 @@ Result<uint64_t> SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& s
 // registrations from ending.
 Status SymmetricMode::TearDown(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
   if (segments.empty()) return Status();
-  return collective_.TearDown([&] {
+  const Status ended = collective_.TearDown([&] {
     basis_.collective.AssertHeld();
     if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
     const Status unmapped = ForgetPeers(segments);
     const Status deregistered = segments_.Deregister(segments);
     return deregistered.ok() ? unmapped : deregistered;
   });
+  return ended.ok() || frees == UnmatchedFrees::kApply ? ended : ServeOn(segments, ended);
+}
+
+// Some ranks have ended their windows, and no block may lie where only some have one.
+Status SymmetricMode::ServeOn(const std::vector<engine::SegmentIndex>& segments, const Status& failure) {
+  if (BreaksChannel(failure)) return failure;
+  const ContextGuard current = basis_.MakeCurrent();
+  Status served = collective_.TearDown([&] { return segments_.Deregister(segments); });
+  const auto again = [&] {
+    segments_.registrations.ForgetReturn();  // that of an earlier sleep may name segments that are gone
+    std::vector<SegmentToRegister> listed = segments_.book.List();
+    std::erase_if(listed, [&](const SegmentToRegister& one) {
+      return std::find(segments.begin(), segments.end(), one.index) == segments.end();
+    });
+    return segments_.registrations.RegisterAgain(listed);
+  };
+  const auto undo = [&](const Status&) { static_cast<void>(segments_.Deregister(segments)); };
+  if (served.ok()) served = collective_.Run({"registering again", again, undo});
+  if (served.ok() && maps_peers_) served = MapLacking();
+  return served.ok() ? failure : Failure(failure.code(), failure.message(), "; then ", served.message());
 }
 
 // Registered segments go too, for every rank makes this call.

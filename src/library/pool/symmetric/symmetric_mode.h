@@ -136,6 +136,10 @@ class SymmetricMode final : public PoolMode {
   // Deregisters these segments on every rank.
   Status TearDown(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
       COMMPOOL_REQUIRES(basis_.collective);
+  // After a trim that failed on some rank: the segments get their windows back on every rank, or have none. Returns
+  // `failure`, with what went wrong on the way back.
+  Status ServeOn(const std::vector<engine::SegmentIndex>& segments, const Status& failure)
+      COMMPOOL_REQUIRES(basis_.collective);
   // Releases segments that the caller has deregistered on every rank; returns their bytes. Goes on after a failure, so
   // that all ranks have the same segments afterwards, and returns the first.
   Result<uint64_t> Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses)
