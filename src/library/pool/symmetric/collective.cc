@@ -230,16 +230,16 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
   PoolChannels channels;
   std::vector<Status> mine;
   std::vector<std::string> steps;
+  std::optional<recording::Span> span;  // under the name of the first pool
   for (const PoolOutcome& one : pools) {
     one.pool.basis_.collective.AssertHeld();
+    if (!span) span.emplace(one.pool.BeginAgreement(one.step));
     channels.push_back(one.pool.channel_.get());
     mine.push_back(one.status);
     steps.push_back(one.step);
   }
-  pools.front().pool.basis_.collective.AssertHeld();
-  recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
   std::vector<Status> all = AgreeOnOutcomes(channels, mine, steps);
-  static_cast<void>(span.Ended(all.front()));
+  static_cast<void>(span->Ended(all.front()));
   // The first pool that failed on any rank names the error.
   const PoolOutcome* failed = nullptr;
   for (size_t place = 0; place < pools.size(); ++place) {
