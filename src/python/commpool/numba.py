@@ -97,8 +97,11 @@ class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-
             self.deallocations.clear()
             pointer = _adapters.allocate(pool, device, size, 0)
         self.allocations[pointer] = pointer
-        return _cuda.MemoryPointer(weakref.proxy(self.context), ctypes.c_void_p(pointer), size,
-                                   finalizer=self._finalizer(pointer, size))
+        memory = _cuda.MemoryPointer(weakref.proxy(self.context), ctypes.c_void_p(pointer), size,
+                                     finalizer=self._finalizer(pointer, size))
+        # The legacy stream waits for what others do there still, and a stream of the program need not wait for it.
+        self.context.get_legacy_default_stream().synchronize()
+        return memory
 
     def _finalizer(self, pointer: int, size: int) -> Callable[[], None]:
         allocations, deallocations, frees = self.allocations, self.deallocations, self._frees

@@ -100,6 +100,17 @@ class NumbaArrays(unittest.TestCase):
         arrays().driver.device_memset(array, 2, 1 << 20, stream=next_one)
         next_one.synchronize()  # the emulator would report a race
 
+    def test_may_be_used_at_once_on_streams_that_wait_for_no_other(self):
+        earlier, later = emulated.Stream(), emulated.Stream()
+        commpool.promise_stream(earlier)
+        block = self.pool.allocate(64 << 20, earlier)
+        earlier.fill(block)
+        block.free()
+        array = arrays().device_array(64 << 20, "uint8")
+        arrays().driver.device_memset(array, 2, 64 << 20, stream=arrays().external_stream(later.handle))
+        later.synchronize()  # the emulator would report a race
+        commpool.release_stream(earlier)
+
     def test_take_freed_memory_before_they_fail(self):
         array = arrays().device_array(40 << 20, "uint8")
         del array  # Numba keeps it
