@@ -398,6 +398,13 @@ class Imports(Sharing):
         self.assertEqual(here, 100)
         self.assertRegex(self.other.says("repr(shared)"), "^<commpool.SharedPool, device 0: 1 blocks held, 1 MiB>$")
 
+    def test_are_of_the_pool_s_own_device_where_its_memory_is_of_none(self):
+        self.pool = commpool.Pool("on the host", device=1, location="host_numa")
+        self.addCleanup(self.pool.destroy)
+        block = self.pool.allocate(MIB)
+        self.take("block", block)
+        self.assertEqual(self.other.says("block.device, block.array(1024).__dlpack_device__()"), [1, [2, 1]])
+
     def test_end_with_their_last_name(self):
         block = self.filled(2)
         self.take("block", block)

@@ -3,7 +3,7 @@
 //   commpool-ticket-1,CHECKSUM,SECRET,PROCESS,POOL,DEVICE,BLOCK,ADDRESS,BYTES,SOCKET
 //
 // Numbers are hexadecimal. The checksum finds a text that was cut or mistyped. Who knows the secret may import, so a
-// forged ticket is refused by the owner and not by the parser.
+// forged ticket is refused by the owner and not by the parser. Python takes DEVICE from its place.
 #ifndef COMMPOOL_SRC_LIBRARY_SHARING_TICKET_H_
 #define COMMPOOL_SRC_LIBRARY_SHARING_TICKET_H_
 

@@ -1,5 +1,5 @@
 """The few driver calls that the package makes itself: to let a stream wait for another, to ask whether one captures, to
-trim a memory pool, and to find the current device, or that of an address.
+trim a memory pool, and to find the current device, or that at a PCI address.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -17,7 +17,6 @@ from .errors import DriverError, FailedPrecondition
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # their handles; 0 is the legacy one too
 _EVENT_WITHOUT_TIMING = 2
-_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _CAPTURE_ERRORS = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_*
 _POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
@@ -130,12 +129,14 @@ def current_device() -> Optional[int]:
     return None
 
 
-def device_of(pointer: int) -> int:
-    """The device with the memory at an address."""
-    device = ctypes.c_int()
-    _call(_driver(), "cuPointerGetAttribute", ctypes.byref(device), ctypes.c_int(_DEVICE_ORDINAL),
-          ctypes.c_uint64(pointer))
-    return device.value
+def device_at(address: str) -> int:
+    """The device at a PCI address."""
+    found, device = ctypes.create_string_buffer(128), 0
+    while True:  # beyond the last device the call fails
+        _call(_driver(), "cuDeviceGetPCIBusId", found, ctypes.c_int(len(found)), ctypes.c_int(device))
+        if found.value.decode() == address:
+            return device
+        device += 1
 
 
 def unused_bytes(pool: int) -> int:

@@ -18,6 +18,8 @@ from .errors import CommpoolError, FailedPrecondition, NotFound
 from .handles import Device, Stream, device_number, place_of, stream_handle
 from .sizes import format_size, index_of
 
+_DEVICE = 5  # the place in a ticket of the PCI address of the pool's device: see ticket.h
+
 
 class SharedBlock(Buffer):
     """A block of another process's pool, in this process's addresses; made by `SharedPool.block`.
@@ -35,14 +37,14 @@ class SharedBlock(Buffer):
         """Takes over a block that the import holds. The stream's object is kept until the block has gone."""
         super().__init__(pointer, pointer, nbytes, stream_handle(stream), None)
         self.pool, self._mutable = pool, mutable
-        self._place = place_of(stream, pool.device_of(pointer))
+        self._place = place_of(stream, pool.device)
         self._letting_go = weakref.finalize(self, do_or_leave,
                                             functools.partial(_let_go, pool.handle, pointer, stream))
 
     @property
     def device(self) -> int:
         """The device that reads and writes it here."""
-        return self.pool.device_of(self.pointer)
+        return self.pool.device
 
     def read(self, stream: Stream = None) -> contextlib.AbstractContextManager[SharedBlock]:
         """Around the submission of work that reads the block. It begins between two updates of the owner's, and the
@@ -146,17 +148,18 @@ class SharedPool(Owner):
       NotFound: by every method, once it is closed.
     """
 
-    __slots__ = ("handle", "_device", "_closing", "_held", "__weakref__")
+    __slots__ = ("handle", "device", "_closing", "_held", "__weakref__")
 
     def __init__(self, ticket: str, device: Optional[Device], addresses: AddressesWord, deadline_ms: int) -> None:
         """Imports the pool of a ticket: see Pool.import_."""
         given = _abi.CImportOptions()
-        self._device = None if device is None else device_number(device)
-        given.device = -1 if self._device is None else self._device  # COMMPOOL_CURRENT_DEVICE
+        given.device = -1 if device is None else device_number(device)  # COMMPOOL_CURRENT_DEVICE
         given.addresses = options.number_of("addresses", addresses)
         given.deadline_ms = index_of(deadline_ms, "deadline_ms", 48)
         self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))
         self._closing = weakref.finalize(self, do_or_leave, functools.partial(_close, self.handle))
+        # Which reads and writes the pool here. The driver has none for memory of the host; the ticket has the pool's.
+        self.device = given.device if given.device >= 0 else _driver.device_at(ticket.split(",")[_DEVICE])
         self._held: weakref.WeakSet[SharedBlock] = weakref.WeakSet()
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
@@ -200,12 +203,6 @@ class SharedPool(Owner):
         """
         return int(library.import_address(self.handle, theirs))
 
-    def device_of(self, pointer: int) -> int:
-        """The device that reads and writes the pool here."""
-        if self._device is None:
-            self._device = _driver.device_of(pointer)
-        return self._device
-
     def close(self) -> None:
         """Lets all blocks go, after a wait for the device, and unmaps the memory.
 
@@ -226,5 +223,4 @@ class SharedPool(Owner):
         if not self._closing.alive:
             return "<commpool.SharedPool: closed>"
         held = self.stats()
-        device = "" if self._device is None else f", device {self._device}"
-        return f"<commpool.SharedPool{device}: {held.blocks} blocks held, {format_size(held.bytes)}>"
+        return f"<commpool.SharedPool, device {self.device}: {held.blocks} blocks held, {format_size(held.bytes)}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Optional, Union
+from typing import Union
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -12,7 +12,7 @@ import commpool
 from commpool.handles import Stream, stream_handle
 
 
-def stream_of(device: Optional[int], stream: Stream) -> int:
+def stream_of(device: int, stream: Stream) -> int:
     """The handle of a stream; None is torch's current one of the device."""
     return torch.cuda.current_stream(device).cuda_stream if stream is None else stream_handle(stream)
 
@@ -42,9 +42,4 @@ class SharedPool(commpool.SharedPool):
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
         """A block of the pool: see commpool.SharedPool.block."""
-        # Which device's current stream shows once the block is mapped. It goes after the one of that stream has come.
-        first = self._block(SharedBlock, ticket, None, mutable) if self._device is None and stream is None else None
-        made = self._block(SharedBlock, ticket, stream_of(self._device, stream), mutable)
-        if first is not None:
-            first.free()
-        return made
+        return self._block(SharedBlock, ticket, stream_of(self.device, stream), mutable)
