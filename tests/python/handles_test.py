@@ -99,6 +99,24 @@ class Streams(unittest.TestCase):
                 allocate()
 
 
+    def test_tell_a_version_and_a_handle(self):
+        for told in (5, (), (0,), (0, 1, 2)):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "^__cuda_stream__ of .* must be a pair: 0, and"):
+                commpool.allocate(512, types.SimpleNamespace(__cuda_stream__=told))
+
+
+class Pointers(unittest.TestCase):
+    def test_are_the_data_of_their_interface(self):
+        emulated.make_current(0)
+        with commpool.allocate(512) as buffer:
+            told = {"data": (buffer.pointer, False)}
+            self.assertEqual(commpool.block_of(types.SimpleNamespace(__cuda_array_interface__=told)).pointer,
+                             buffer.pointer)
+        for told in (5, {"shape": (4,)}, {"data": 5}, {"data": ()}, [1]):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "^__cuda_array_interface__ of .* must be a dict"):
+                commpool.block_of(types.SimpleNamespace(__cuda_array_interface__=told))
+
+
 class PinnedMemory(unittest.TestCase):
     def test_is_read_and_written_by_the_cpu_and_comes_by_exact_size(self):
         for options in ({}, {"numa_node": 1}, {"frees": "ordered"}):

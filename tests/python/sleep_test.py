@@ -173,6 +173,7 @@ class Kept(unittest.TestCase):
                              (dict(keep="discard", only=[array]), "only= names what is kept"),
                              (dict(keep="host", only=[1 << 40]), "blocks 0"),
                              (dict(keep="host", only=["tensor"]), "is no pointer"),
+                             (dict(keep="host", only=5), r"only 5 is no list: write only=\[tensor\]"),
                              (dict(keep="host", constant=[array]), "set retain")):
             with self.subTest(wrong), self.assertRaisesRegex(commpool.InvalidArgument, words):
                 self.pool.sleep(**wrong)

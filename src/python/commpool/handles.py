@@ -46,7 +46,12 @@ def stream_handle(stream: Stream) -> int:
         return 0
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        version, handle = protocol() if callable(protocol) else protocol
+        told = protocol() if callable(protocol) else protocol
+        try:
+            version, handle = told
+        except (TypeError, ValueError):
+            raise InvalidArgument(f"__cuda_stream__ of {stream!r} is {told!r}, and must be a pair: 0, and the stream's "
+                                  "handle") from None
         if version != 0:
             raise InvalidArgument(f"__cuda_stream__ of {stream!r} is of version {version}, and 0 is the known one")
         stream = handle
@@ -189,7 +194,12 @@ def pointer_of(pointer: Pointer) -> int:
     if hasattr(pointer, "pointer"):  # a Buffer or an Array
         return _address(pointer.pointer, "pointer")
     interface = getattr(pointer, "__cuda_array_interface__", None)
-    return _address(interface["data"][0] if interface else pointer, "pointer")
+    try:
+        start = interface["data"][0] if interface else pointer
+    except (TypeError, LookupError):
+        raise InvalidArgument(f"__cuda_array_interface__ of {pointer!r} is {interface!r}, and must be a dict whose "
+                              "\"data\" begins with the address") from None
+    return _address(start, "pointer")
 
 
 def _address(value: Any, what: str) -> int:

@@ -106,12 +106,14 @@ def _fill(given: Any, keep: KeepWord, graphs: GraphsWord, directory: Union[None,
     if only is not None:
         if keep == "discard":
             raise InvalidArgument("only= names what is kept, and keep is \"discard\"")
-        given.blocks, given.block_count = _pointers(only)
-    given.constants, given.constant_count = _pointers(constant)
+        given.blocks, given.block_count = _pointers("only", only)
+    given.constants, given.constant_count = _pointers("constant", constant)
 
 
-def _pointers(objects: Iterable[Pointer]) -> tuple[Any, int]:
+def _pointers(option: str, objects: Iterable[Pointer]) -> tuple[Any, int]:
     """The objects' addresses as a C array, and their number."""
+    if not isinstance(objects, Iterable) or hasattr(objects, "__cuda_array_interface__"):  # an array has rows
+        raise InvalidArgument(f"{option} {objects!r} is no list: write {option}=[tensor]")
     addresses = list(map(pointer_of, objects))
     return (ctypes.c_void_p * len(addresses))(*addresses), len(addresses)
 
