@@ -251,7 +251,7 @@ COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstre
 /* The stream outlives its use, so others take what it freed after a device-side wait. What a stream without a promise
  * freed others get once a call has passed it again, or the host has waited. Default streams are promised. */
 COMMPOOL_API commpool_status commpool_promise_stream(struct CUstream_st* stream);
-/* Forgets a stream, after waiting for its work, and ends its promise. */
+/* Waits for a stream's work, then forgets it and its promise. A free waits for its later work only if recorded. */
 COMMPOOL_API commpool_status commpool_release_stream(struct CUstream_st* stream);
 
 /* Functions without a context, as frameworks take them: torch.cuda.MemPool's pluggable allocator, vLLM, SGLang. */

@@ -176,6 +176,17 @@ class Pools(unittest.TestCase):
         commpool.release_stream(own)
         self.assertEqual(pool.trim(), 8 * MIB)
 
+    def test_a_released_stream_s_later_work_is_waited_for_where_it_is_recorded(self):
+        pool, own, other = commpool.Pool(limit="8MiB"), Stream(), Stream()
+        buffer = pool.allocate("8MiB", own)
+        commpool.release_stream(own)
+        own.fill(buffer)
+        buffer.record_stream(own)
+        buffer.free()
+        other.fill(pool.allocate("8MiB", other))
+        other.synchronize()
+        self.assertEqual(emulated.reports(), (0, ""))
+
     def test_a_snapshot_lists_what_lies_where(self):
         pool = commpool.Pool(reserve="4MiB")
         buffer = pool.allocate(2 * MIB)

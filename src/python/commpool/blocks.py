@@ -174,7 +174,10 @@ def promise_stream(stream: Stream) -> None:
 
 
 def release_stream(stream: Stream) -> None:
-    """Waits for a stream's work, forgets the stream, and ends its promise. Without a promise no call is needed."""
+    """Waits for a stream's work, forgets the stream, and ends its promise. Without a promise no call is needed.
+
+    A block that the stream works on later waits for it, once freed, only if `record_stream` names it.
+    """
     library.release_stream(stream_handle(stream))
 
 
