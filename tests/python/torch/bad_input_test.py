@@ -322,6 +322,21 @@ class Routers(unittest.TestCase):
             "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"
         ])
 
+    @unittest.skipIf(torch.cuda.device_count() < 3, "three devices are needed")
+    def test_that_cannot_be_compiled_grant_pools_to_devices_in_use(self):
+        with tempfile.TemporaryDirectory() as cache:
+            said = python("""
+                import torch, commpool.torch as commpool
+                kept = torch.empty(1, device="cuda:1")
+                for options in ({}, {"backing": "cuda"}, {"grants": "read"}):
+                    pool = commpool.Pool(device=0, **options)
+                    with commpool.use_pool(pool):
+                        torch.empty(1, device="cuda:0")
+                    print(commpool.installed(), *map(pool.access_of, range(3)))
+                """, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
+        self.assertEqual(said.splitlines(), ["False read-write read-write none", "False read-write none none",
+                                             "False read-write read none"])
+
     @unittest.skipUnless(os.environ.get("COMMPOOL_DRIVER") == "emulated", "the emulator reports it")
     def test_that_cannot_be_compiled_tell_pools_of_no_capture(self):
         on_emulator.keep_operations()

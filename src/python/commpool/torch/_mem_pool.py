@@ -42,7 +42,8 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOpti
       pool: a fixed pool, or with the router also an expandable one. None makes one of `options`, which are Pool's.
 
     The MemPool keeps its pool alive (`commpool_pool`). Like every MemPool its scopes are of the calling thread alone:
-    `use_pool` follows backward(). Without the router torch caches on top of the pool, in segments of its own.
+    `use_pool` follows backward(). Without the router torch caches on top of the pool, in segments of its own, and every
+    device that is in use then and reaches the pool's is granted.
 
     Raises:
       NotSupported: a pool with windows was given or asked for.
@@ -83,5 +84,14 @@ def _over_functions(pool: commpool.Pool) -> torch.cuda.MemPool:
     fell_back("MemPool over functions",
               f"there is no router for torch {torch.__version__} ({reason()}): the MemPool takes segments from the "
               "pool, and torch splits them")
+    _grant_to_devices_in_use(pool)
     functions = pool.functions()
     return torch.cuda.MemPool(torch._C._cuda_customAllocator(functions.allocate, functions.free))
+
+
+def _grant_to_devices_in_use(pool: commpool.Pool) -> None:
+    """torch makes them peers at any time, and tells the router alone: a kernel there would fail without a grant."""
+    for device in range(torch.cuda.device_count()):
+        if (pool.backing == "vmm" and torch._C._cuda_hasPrimaryContext(device) and pool.access_of(device) == "none" and
+                torch.cuda.can_device_access_peer(device, pool.device)):
+            pool.grant(device)
