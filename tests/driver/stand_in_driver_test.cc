@@ -51,10 +51,12 @@ TEST_F(UnusableDriver, ThatFindsNoDeviceIsAClearError) {
 }
 
 TEST_F(UnusableDriver, ThatIsTooOldIsNamedWithItsMissingFunctions) {
-  SettingsOfIt().lacking = "cuMemCreate";
-  const Status status = Load(DriverChoice::kCuda);
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  EXPECT_NE(status.message().find("lacks cuMemCreate"), std::string::npos) << status.message();
+  for (const char* const lacking : {"cuMemCreate", "cuStreamGetId"}) {
+    SettingsOfIt().lacking = lacking;
+    const Status status = Load(DriverChoice::kCuda);
+    EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+    EXPECT_NE(status.message().find("lacks " + std::string(lacking)), std::string::npos) << status.message();
+  }
 }
 
 TEST_F(UnusableDriver, MayLackWhatIsOptional) {

@@ -107,19 +107,17 @@ TEST_F(Names, OfMissingStreamsAreErrors) {
   EXPECT_NE(name.status().message().find("the stream was destroyed or never made"), std::string::npos);
 }
 
-TEST_F(Names, AreHandlesWhereTheDriverGivesNoNumbers) {
-  Driver older = driver();
-  older.cuda.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* capturing) {
-    return *capturing = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
-  };
-  older.cuda.cuStreamGetId = [](CUstream, unsigned long long*) { return CUDA_ERROR_NOT_SUPPORTED; };
-  older.cuda.cuStreamGetCtx = [](CUstream, CUcontext* context) {
-    return SharedDriver()->cuda.cuCtxGetCurrent(context);
-  };
-  StreamPlaces places(older);
-  const StreamNames names(older, places);
-  const auto stream = reinterpret_cast<CUstream>(uintptr_t{0x1000});
-  EXPECT_EQ(names.NameOf(stream).value().key, KeyOfStream(stream, 0));
+// A handle is no name in its place: it would lead to the memory of a dead stream that had it.
+TEST_F(Names, AreErrorsWhereTheDriverGivesNoNumbers) {
+  Driver refusing = driver();
+  refusing.cuda.cuStreamGetId = [](CUstream, unsigned long long*) { return CUDA_ERROR_NOT_SUPPORTED; };
+  StreamPlaces places(refusing);
+  const StreamNames names(refusing, places);
+  const CUstream stream = NewStream();
+  const Status refused = names.NameOf(stream).status();
+  EXPECT_EQ(refused.code(), StatusCode::kNotSupported);
+  EXPECT_NE(refused.message().find("cuStreamGetId"), std::string::npos) << refused.message();
+  Destroy(stream);
 }
 
 TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {

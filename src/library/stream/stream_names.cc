@@ -58,7 +58,6 @@ Result<StreamKey> StreamNames::AskFor(CUstream stream) const {
   if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return NameOfCaptured(stream);
   unsigned long long id = 0;
   const CUresult result = driver_.cuda.cuStreamGetId(stream, &id);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) return reinterpret_cast<StreamKey>(stream);  // older drivers give no numbers
   COMMPOOL_TRY(CheckCuda(driver_, result, {.call = "cuStreamGetId", .likely_cause = cause}));
   return NameOfId(id);
 }
