@@ -137,4 +137,33 @@ TEST_F(DeviceAbi, AHolderIsAskedAndNamedUntilItIsRemoved) {
   EXPECT_EQ(commpool_free(held), COMMPOOL_OK) << commpool_last_error();
 }
 
+// A request that it made would ask it again, until the thread had no stack left.
+TEST_F(DeviceAbi, AHolderMayFreeAndMakeNoOtherCall) {
+  struct Calls {
+    commpool_pool pool;
+    commpool_holder holder = 0;
+    void* block = nullptr;
+    int asked = 0;
+  } calls{pool_};
+  commpool_holder_options options = Defaults();
+  options.release = [](int, uint64_t, void* context) -> uint64_t {
+    Calls& own = *static_cast<Calls*>(context);
+    ++own.asked;
+    void* pointer = nullptr;
+    Expect(commpool_pool_allocate(own.pool, 100 * kGiB, nullptr, &pointer), COMMPOOL_FAILED_PRECONDITION,
+           "a free-memory callback");
+    Expect(commpool_remove_holder(own.holder), COMMPOOL_FAILED_PRECONDITION, "a free-memory callback");
+    EXPECT_EQ(commpool_free(own.block), COMMPOOL_OK) << commpool_last_error();
+    return 100 * kGiB;
+  };
+  options.context = &calls;
+  ASSERT_EQ(commpool_add_holder(&options, &calls.holder), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pool_allocate(pool_, 100 * kGiB, nullptr, &calls.block), COMMPOOL_OK) << commpool_last_error();
+  void* pointer = nullptr;
+  EXPECT_EQ(commpool_pool_allocate(pool_, 90 * kGiB, nullptr, &pointer), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(calls.asked, 1) << "what it freed served";
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_remove_holder(calls.holder), COMMPOOL_OK) << commpool_last_error();
+}
+
 }  // namespace

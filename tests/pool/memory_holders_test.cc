@@ -122,16 +122,6 @@ struct Remover {
   }
 };
 
-TEST(MemoryHolders, DoNotRemoveThemselves) {
-  MemoryHolders holders;
-  Remover remover{holders};
-  remover.victim = holders.Add(remover.Options());
-  EXPECT_EQ(holders.Release(0, 1), 0u);
-  EXPECT_EQ(remover.status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(remover.status.message().find("remover"), std::string::npos) << remover.status.message();
-  EXPECT_TRUE(holders.Remove(remover.victim).ok()) << "it was still there";
-}
-
 TEST(MemoryHolders, ThatAnotherOneRemovesBeforeTheirTurnAreNotAsked) {
   MemoryHolders holders;
   Remover remover{holders};

@@ -6,13 +6,14 @@
 
 #include "src/library/base/failure.h"
 #include "src/library/base/printable.h"
+#include "src/library/base/user_function.h"
 
 namespace commpool::internal {
 
 namespace {
 
-// The holder whose function runs on this thread; null outside. So Remove finds out that it would wait for itself.
-thread_local const void* asked_holder = nullptr;
+// So the calls that it makes are refused: each could ask the holders again, without an end, or wait for its own caller.
+constexpr UserFunctionKind kCallback = {.name = "a free-memory callback", .may_free = true};
 
 }  // namespace
 
@@ -34,9 +35,6 @@ Status MemoryHolders::Remove(commpool_holder handle) {
   const auto found = holders_.find(handle);
   if (found == holders_.end()) return NotFound("free-memory callback ", handle, " was removed, or never added");
   const std::shared_ptr<Holder> holder = found->second;
-  if (asked_holder == holder.get()) {
-    return FailedPrecondition("free-memory callback ", holder->name, " is removed by its own function");
-  }
   holder->removed = true;
   holders_.erase(found);
   while (holder->running != 0) ended_.Wait(mutex_);
@@ -57,14 +55,13 @@ void MemoryHolders::ForEach(Ask ask) {
       if (holder->removed) continue;
       ++holder->running;
     }
-    const void* const outer = std::exchange(asked_holder, holder.get());
     bool more = true;
     try {
+      const UserFunction running(kCallback);
       more = ask(*holder);
     } catch (...) {
       // A program's function that throws has given nothing; ask the others all the same.
     }
-    asked_holder = outer;
     {
       MutexLock lock(mutex_);
       --holder->running;

@@ -22,7 +22,7 @@ class MemoryHolders {
  public:
   // From now on the search for memory asks it. The options are copied, the functions must stay.
   commpool_holder Add(const commpool_holder_options& options);
-  // kNotFound for a holder that was removed; kFailedPrecondition inside one of its functions, which would wait for
+  // kNotFound for a holder that was removed. REQUIRES: not called inside one of its functions, which would wait for
   // itself.
   Status Remove(commpool_holder holder);
 
