@@ -134,6 +134,33 @@ TEST_F(BesideCaptures, WorkBehindACaptureWhoseStreamIsPromisedInItKeepsItsMemory
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
+// Makes the promise of AStreamThatAnotherThreadPromisesMeanwhile.
+Runtime* promising = nullptr;
+CUstream to_promise = nullptr;
+
+TEST_F(BesideCaptures, AStreamThatAnotherThreadPromisesMeanwhileIsAskedAboutItsCapture) {
+  auto driver = std::make_shared<Driver>(*shared_driver());
+  driver->cuda.cuUserObjectCreate = [](auto... arguments) {
+    std::thread([] { EXPECT_TRUE(promising->PromiseStream(to_promise).ok()); }).join();
+    return SharedDriver()->cuda.cuUserObjectCreate(arguments...);
+  };
+  Runtime own(driver);
+  promising = &own;
+  PoolConfiguration configuration = Configured("announced");
+  configuration.streams = Streams::kMayDie;
+  const PoolHandle pool = own.CreatePool(std::move(configuration)).value();
+  ASSERT_EQ(cuda().cuStreamCreate(&to_promise, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_TRUE(capture_.Begin(own, pool, to_promise).ok());
+  const engine::Part first = 1;
+  EXPECT_TRUE(own.pools().Find(pool).value()->captures().IsRunning(first));
+  capture_.EndOnTheStream();
+  EXPECT_FALSE(own.pools().Find(pool).value()->captures().IsRunning(first)) << "a stream without a promise may be gone";
+  EXPECT_TRUE(capture_.EndForThePool().ok());
+  capture_.DestroyGraph();
+  EXPECT_TRUE(own.ReleaseStream(to_promise).ok());
+  EXPECT_EQ(cuda().cuStreamDestroy(to_promise), CUDA_SUCCESS);
+}
+
 // Nobody promised the stream, whose name a capture hides.
 TEST_F(BesideCaptures, OneAfterTheOtherTakesTheSameMemory) {
   PoolConfiguration configuration = Configured("captured");

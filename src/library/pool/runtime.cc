@@ -407,6 +407,9 @@ Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) 
   }
   COMMPOOL_TRY(pool->BeginCapture(capture, stream, name.key));
   MutexLock lock(mutex_);
+  // A promise that another thread made meanwhile has not found the capture in the table.
+  if (!IsDefault(stream) && stream_names_.IsPromised(stream))
+    pool->captures().NoteKey(stream, KeyOfStream(stream, PlaceOf(name.key)));
   captures_.emplace(capture, std::move(pool));
   return capture;
 }
