@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {
@@ -28,9 +29,14 @@ class LargePairs : public ::testing::TestWithParam<commpool_mode> {
     options.mode = GetParam();
     ASSERT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
   }
+  // What one test submitted is done before the next.
   void TearDown() override {
-    if (pool_ == 0) return;
-    EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
+    if (pool_ != 0) {
+      EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
+    }
+    const PrimaryContext context = PrimaryContext::Retain(*SharedDriver(), 0).value();
+    const ContextGuard current(*SharedDriver(), context);
+    EXPECT_EQ(SharedDriver()->cuda.cuCtxSynchronize(), CUDA_SUCCESS);
   }
 
   void* Allocate(uint64_t bytes, CUstream_st* stream = nullptr) const {

@@ -175,6 +175,7 @@ TEST_F(ThousandEnds, OfSharedPools) {
       Good(commpool_update_end(block, nullptr));
       if (!block_lives_longer) Good(commpool_free(block));
       Good(commpool_pool_destroy(pool));
+      EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);  // else a later call gives the memory back
       if (block_lives_longer) Good(commpool_free(block));
     });
   }

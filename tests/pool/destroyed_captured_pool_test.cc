@@ -133,8 +133,7 @@ TEST_P(DestroyedCapturedPool, RecordsTheFencesThatACaptureHeldUp) {
   Destroy(pool);
   End();
   EXPECT_EQ(PoolsLeft(), 2u) << "its stream was still captured when the pool was told";
-  TrimOther();
-  EXPECT_EQ(PoolsLeft(), 1u);
+  EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
   capture_.DestroyGraph();
 }
 
@@ -150,8 +149,7 @@ TEST_P(DestroyedCapturedPool, RecordsItsFencesLaterOnADeviceWithoutCapturesToo) 
     Destroy(pool);
     End();
     EXPECT_EQ(PoolsLeft(), 2u);
-    TrimOther();
-    EXPECT_EQ(PoolsLeft(), 1u);
+    EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
     capture_.DestroyGraph();
   }
   current.reset();

@@ -1,4 +1,7 @@
 // A pool's space over its life: reserve, trim, close, and destruction while blocks live.
+#include <thread>
+
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -134,15 +137,60 @@ TEST_F(PoolLife, ABlockFreedAfterDestroyMayStillBeInUse) {
 
 TEST_F(PoolLife, ALaterCallGivesBackWhatDestroyCouldNot) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
-  ASSERT_TRUE(Get(pool_).mode().Reserve(8 * kMiB).ok());
+  ASSERT_TRUE(runtime().Free(Allocate(8 * kMiB).value()).ok());
   const std::shared_ptr<Pool> pool = runtime().pools().Find(pool_).value();
   {
-    const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_UNKNOWN});
+    const InjectedFault fault({.call = "cuStreamQuery", .result = CUDA_ERROR_UNKNOWN});
     EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
   }
   EXPECT_EQ(pool->Statistics().reserved_bytes.current, 8 * kMiB);
   Create(Configured("next"));
   EXPECT_EQ(pool->Statistics().reserved_bytes.current, 0u);
+}
+
+// The work could wait for what the thread does after the free.
+TEST_F(PoolLife, NoCallWaitsForWorkOnADestroyedPool) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds work");
+  const TestStream stream;
+  const CUdeviceptr used = runtime().AllocateFrom(pool_, 30 * kMiB, stream.get()).value();
+  const CUdeviceptr live = runtime().AllocateFrom(pool_, 30 * kMiB, stream.get()).value();
+  const std::shared_ptr<Pool> pool = runtime().pools().Find(pool_).value();
+  HeldWork work(driver(), stream.get(), used);
+  const uint64_t waits = CallCount("cuCtxSynchronize");
+  ASSERT_TRUE(runtime().Free(used).ok());
+  ASSERT_TRUE(runtime().DestroyPool(pool_).ok());
+  ASSERT_TRUE(runtime().Free(live).ok());
+  Create(Configured("next"));
+  ExpectCalls("cuCtxSynchronize", waits, 0);
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, 60 * kMiB);
+  work.End();
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Create(Configured("later"));
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, 0u);
+}
+
+TEST_F(PoolLife, MemoryThatAStreamWithoutAPromiseUsesComesBackOnceItsWorkHasEnded) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds work");
+  PoolConfiguration configuration = Configured("may die");
+  configuration.streams = Streams::kMayDie;
+  const PoolHandle handle = Create(std::move(configuration));
+  const std::shared_ptr<Pool> pool = runtime().pools().Find(handle).value();
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUdeviceptr block = runtime().AllocateFrom(handle, 30 * kMiB, stream).value();
+  HeldWork work(driver(), stream, block);
+  ASSERT_TRUE(runtime().DestroyPool(handle).ok());
+  ASSERT_TRUE(runtime().Free(block).ok());
+  const uint64_t waits = CallCount("cuCtxSynchronize");
+  runtime().search().ReleaseDestroyed();
+  ExpectCalls("cuCtxSynchronize", waits, 0);  // the free began a wait, which goes on by itself
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, 30 * kMiB);
+  work.End();
+  ASSERT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  while (pool->Statistics().reserved_bytes.current != 0) {
+    runtime().search().ReleaseDestroyed();
+    std::this_thread::yield();
+  }
 }
 
 TEST_F(PoolLife, CloseRefusesAllocationsAndKeepsLiveBlocks) {

@@ -326,7 +326,7 @@ class UncalledMode final : public PoolMode {
   Status Reserve(uint64_t) override { return Uncalled(); }
   Result<uint64_t> Reclaim() override { return Uncalled(); }
   Result<uint64_t> Trim(uint64_t) override { return Uncalled(); }
-  uint64_t ReleaseUnused() override { return 0; }
+  uint64_t ReleaseUnused(Wait) override { return 0; }
   Status Close() override { return Uncalled(); }
   Status Sleep(const SleepRequest&, OtherPoolsOfCall) override { return Uncalled(); }
   Status Wake(const SleepRequest&, OtherPoolsOfCall) override { return Uncalled(); }

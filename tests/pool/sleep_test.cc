@@ -143,7 +143,7 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectAsleep(SleepAlone(pool(), kDiscarding));
   ExpectAsleep(pool().mode().RegisterPending().status());
   ExpectAsleep(runtime().BeginCapture(pool_, stream_.get()).status());
-  EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
+  EXPECT_EQ(pool().mode().ReleaseUnused(Wait::kYes), 0u);
   ExpectOk(pool().mode().Deregister(nullptr));
   ExpectOk(runtime().ReleaseStream(stream_.get()));
   ExpectOk(WakeAlone(pool()));

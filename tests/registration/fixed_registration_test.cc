@@ -80,7 +80,7 @@ TEST_F(FixedRegistration, ThatNcclWouldNotEndKeepsItsMemoryMapped) {
       ExpectFailure(end(), StatusCode::kCommunicatorError, "ncclCommDeregister");
     }
     EXPECT_EQ(registered(), 1u);
-    EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
+    EXPECT_EQ(pool().mode().ReleaseUnused(Wait::kYes), 0u);
     EXPECT_EQ(pool().Statistics().reserved_bytes.current, 32 * kMiB);
     ExpectOk({end()});
     EXPECT_EQ(registered(), 0u) << "NCCL was asked again";
@@ -136,7 +136,7 @@ TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
   ExpectOk({pool().mode().RegisterWith(communicator())});
   ExpectOk({pool().Free(Allocate(64 * kMiB))});
   EXPECT_EQ(pool().Trim(0).value(), 64 * kMiB);
-  EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
+  EXPECT_EQ(pool().mode().ReleaseUnused(Wait::kYes), 0u);
   EXPECT_EQ(pool().Statistics().reserved_bytes.current, 32 * kMiB);
   ExpectOk({pool().mode().Deregister(communicator())});
   EXPECT_EQ(registered(), 0u);

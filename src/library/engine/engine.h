@@ -104,6 +104,12 @@ class Engine {
 
   // The streams that may still use the part's free memory.
   std::set<StreamKey> StreamsOf(Part part = kCommonPart) const;
+  // Whether the last free may have left a segment to nobody. Cheap where it left one to live blocks.
+  bool MayShrink() const {
+    return counters().allocated_blocks.current == 0 || HasClosedBlocks() || !WhollyFreeSegments().empty();
+  }
+  // Whether somebody may still use what was freed.
+  bool AnyMayBeUsed() const { return HasPendingFences() || HasClosedBlocks() || !StreamsOf().empty(); }
   // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
   void ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
     heap_.ClosePart(part, until, captured);

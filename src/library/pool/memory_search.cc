@@ -62,7 +62,7 @@ uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks, const s
   uint64_t released = 0;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     const bool helps = budget.empty() || pool->basis().configuration.budget == budget;
-    if (pool.get() != asks && pool->device() == device && helps) released += pool->mode().ReleaseUnused();
+    if (pool.get() != asks && pool->device() == device && helps) released += pool->mode().ReleaseUnused(Wait::kYes);
   }
   return released;
 }
@@ -85,7 +85,8 @@ void MemorySearch::ReleaseDestroyed() {
   const bool postponed = captures.TakePostponed();
   if (!postponed && pools_.removed() == 0) return;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (pool->basis().life.destroyed() && (postponed || pool->captures().any_gone())) pool->mode().ReleaseUnused();
+    const bool asked = pool->basis().life.destroyed() && (postponed || pool->captures().any_gone());
+    if (asked) pool->mode().ReleaseUnused(Wait::kNo);
   }
 }
 

@@ -29,6 +29,9 @@ class SymmetricMode;
 // Whether the device may be at work: then memory stays whose release would wait for it.
 enum class DeviceWork { kMayWork = COMMPOOL_DEVICE_MAY_WORK, kIdle = COMMPOOL_DEVICE_IDLE };
 
+// Whether to wait for memory that streams may still use. kNo: only what is known to be idle goes.
+enum class Wait { kNo, kYes };
+
 // What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
 // and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
 // GrowingMode and SymmetricMode are the two kinds. It owns what only its own kind needs.
@@ -61,8 +64,8 @@ class PoolMode : protected PoolParts {
   virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
   // Releases what another pool of the device may take when memory runs out (rule 7). Never collective. On the thread of
   // the pool that lacks memory. Never fails: what does not go stays. A symmetric pool gives nothing: another rank would
-  // not shrink with it (rule 1).
-  virtual uint64_t ReleaseUnused() { return 0; }
+  // not shrink with it (rule 1). A destroyed pool whose memory is not idle yet is asked again (OtherPools).
+  virtual uint64_t ReleaseUnused(Wait) { return 0; }
   // The same for a call of anybody that failed, and from within it: only what is known to be idle, without a wait and
   // without a call of NCCL or of the program's functions.
   virtual uint64_t ReleaseIdle(DeviceWork) { return 0; }

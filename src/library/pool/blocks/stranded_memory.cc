@@ -76,6 +76,19 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
   return HasPassed(kLongestWait);
 }
 
+void StrandedMemory::Look() {
+  MutexLock growth(basis_.growth());
+  if (waits_.load() && !HasPassed(std::chrono::milliseconds(0))) return;
+  {
+    MutexLock lock(blocks_.mutex());
+    const engine::Engine& engine = blocks_.engine();
+    const std::set<StreamKey> streams = engine.StreamsOf();
+    const bool lacks = engine.AnyClosedLacksFenceOf(MayHaveDied);
+    if (!lacks && std::none_of(streams.begin(), streams.end(), MayHaveDied)) return;
+  }
+  if (BeginWait()) HasPassed(kLongestWait);
+}
+
 // This thread's own per-thread default streams, at whatever places it uses them.
 void StrandedMemory::FenceReachable(StreamKey but) {
   std::vector<StreamKey> reachable;
@@ -112,7 +125,11 @@ bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
     if (wait.wait_until(end) != std::future_status::ready) return false;
   }
   bool passed = true;
-  for (std::future<CUresult>& wait : under_way_) passed = wait.get() == CUDA_SUCCESS && passed;
+  auto wait = under_way_.begin();
+  for (const int place : uses_.places) {
+    DeviceHealth& health = basis_.runtime.devices.places().At(place).health;
+    passed = health.Check(basis_.driver, (wait++)->get(), {.call = "cuCtxSynchronize", .device = place}).ok() && passed;
+  }
   under_way_.clear();
   waits_.store(false);
   if (!passed) return false;

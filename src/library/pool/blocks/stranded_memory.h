@@ -43,6 +43,9 @@ class StrandedMemory {
   // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
   // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
   bool MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before);
+  // For a pool that serves nobody any more, without a lock: looks at a wait that is under way, else begins one where
+  // only that can tell when memory is idle. The first look may take as long as MakeUsable.
+  void Look();
 
  private:
   // REQUIRES: the call passes the stream.

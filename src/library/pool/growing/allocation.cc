@@ -212,7 +212,7 @@ bool GrowingMode::OthersCouldHelp(const Request& request) const {
 // because the others take theirs.
 Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
   if (!OthersCouldHelp(request)) return false;
-  if (!MovesPages()) ReleaseUnused();
+  if (!MovesPages()) ReleaseUnused(Wait::kYes);
   // Where the pool's own limit is in the way, memory of others does not help.
   request.others_help = segments_.room.FitsOwnLimit(request.bytes);
   const std::string budget = segments_.room.BudgetThatLacks(request.bytes);
@@ -222,7 +222,7 @@ Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
 }
 
 Result<bool> GrowingMode::ReleasePagesAndGrow(Request& request) {
-  if (!OthersCouldHelp(request) || !MovesPages() || ReleaseUnused() == 0) return false;
+  if (!OthersCouldHelp(request) || !MovesPages() || ReleaseUnused(Wait::kYes) == 0) return false;
   return Grow(request, Effort::kPressure);
 }
 

@@ -12,14 +12,12 @@
 
 #include "commpool/status.h"
 #include "src/library/engine/caching_engine.h"
+#include "src/library/pool/pool.h"
 #include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
 using engine::Effort;
-
-// Whether to wait for memory that streams may still use. kNo: only what is known to be idle goes.
-enum class Wait { kNo, kYes };
 
 // GrowingMode owns one: a fixed or an expandable grower. Lock: `growth` for a whole growth; the pool's lock only while
 // the engine plans, claims and completes. The thread of the program whose request lacks memory runs it; others that

@@ -15,9 +15,10 @@ namespace commpool::internal {
 // Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // the memory goes with the process
-  // A destroyed pool gives back each segment whose last block was freed.
+  // A destroyed pool gives back each segment whose last block was freed. The device may wait for what this thread does
+  // next, so it waits for no work.
   if (basis_.life.destroyed()) {
-    ReleaseUnused();
+    if (captures_.any_known() || blocks_.Ask(&engine::Engine::MayShrink)) ReleaseUnused(Wait::kNo);
   } else if (has_threshold_) {
     KeepToThreshold();
   }
@@ -58,8 +59,9 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   // Freed memory of streams that may be gone is free after a wait for the device, as it is for a request.
   if (status.code() == StatusCode::kOutOfMemory && !basis_.device->capturing() &&
       blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, MayHaveDied)) {
-    COMMPOOL_TRY(blocks_.WaitForDevice());
-    status = grower_->Grow(bytes, stream, Effort::kReserve);
+    const Status waited = blocks_.WaitForDevice();
+    if (basis_.device->health().broken()) return waited;
+    if (waited.ok()) status = grower_->Grow(bytes, stream, Effort::kReserve);  // else others may still give
   }
   // Where the limit alone forbids it, memory of others does not help.
   if (status.code() != StatusCode::kOutOfMemory || !segments_.room.FitsEmptyPlacement(bytes)) return status;
@@ -88,7 +90,7 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   // Only where there is something left to release: the wait costs up to a tenth of a second.
   const size_t graphs =
       blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
-  Result<uint64_t> released = TrimNow(keep_bytes);
+  Result<uint64_t> released = TrimNow(keep_bytes, Wait::kYes);
   if (graphs > 0 && blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > keep_bytes &&
       LogEnabled(LogLevel::kInfo)) {
     Log(LogLevel::kInfo, basis_.title + ": trim left " +
@@ -99,22 +101,24 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
 }
 
 // Memory of graphs that are gone and blocks in caches are free as well, so they come back first.
-Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
+Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes, Wait wait) {
   blocks_.ReleaseParts(captures_.TakeGone());
   blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
-  return grower_->Release(keep_bytes, Wait::kYes);
+  if (wait == Wait::kNo) stranded_.Look();
+  return grower_->Release(keep_bytes, wait);
 }
 
 // Another pool needs memory, or this pool has no handle any more. A failure is logged only: nobody asked this pool.
-uint64_t GrowingMode::ReleaseUnused() {
+uint64_t GrowingMode::ReleaseUnused(Wait wait) {
   DeviceState& device = *basis_.device;
   if (device.health().broken()) return 0;
   Result<uint64_t> released = uint64_t{0};
   // An attempt: a host without memory is a failure as any other here.
-  if (!device.capturing() && !basis_.life.asleep()) released = TrimNow(0);
-  // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, and after a
-  // capture (even one on another device, because fences may have to be recorded there).
-  if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
+  if (!device.capturing() && !basis_.life.asleep()) released = TrimNow(0, wait);
+  // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, once streams
+  // are done, and after a capture (even one on another device, because fences may have to be recorded there).
+  const bool again = device.captures().any() || !released.ok() || blocks_.Ask(&engine::Engine::AnyMayBeUsed);
+  if (basis_.life.destroyed() && again) device.captures().Postpone();
   // No news where the context is lost, or the driver has shut down: every later call returns that error.
   return !released.ok() && device.health().broken() ? 0 : OrLogged(released);
 }

@@ -33,7 +33,7 @@ class GrowingMode final : public PoolMode {
   Status Reserve(uint64_t bytes) override;
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
-  uint64_t ReleaseUnused() override;
+  uint64_t ReleaseUnused(Wait wait) override;
   uint64_t ReleaseIdle(DeviceWork work) override;
   Status Close() override;
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
@@ -108,7 +108,7 @@ class GrowingMode final : public PoolMode {
   // What was released; 0 after a failure, which the log alone tells: no caller asked for the release.
   uint64_t OrLogged(const Result<uint64_t>& released) const;
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
-  Result<uint64_t> TrimNow(uint64_t keep_bytes);
+  Result<uint64_t> TrimNow(uint64_t keep_bytes, Wait wait);
   // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where
   // there is none. Where a tool has heaps bytes of nobody lie behind blocks, and a cache knows nothing of them.
   Caching CachingOf(StreamKey stream) const {

@@ -39,7 +39,7 @@ class AnnouncedCaptures {
   bool any() const { return all_.load(std::memory_order_acquire) > 0; }
   bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
 
-  // Call it where a destroyed pool cannot release its memory because of a capture: OtherPools asks the pool again once
+  // Call it where a destroyed pool cannot release its memory now: a later call of OtherPools asks the pool again, once
   // no capture is open.
   void Postpone() { postponed_.store(true, std::memory_order_release); }
   bool TakePostponed() { return !any() && postponed_.exchange(false, std::memory_order_acq_rel); }
