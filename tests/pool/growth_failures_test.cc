@@ -147,6 +147,28 @@ TEST_F(FailingShrinking, CountsASegmentThatCannotBeUnmappedUntilALaterCallReleas
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());
 }
 
+TEST_F(FailingShrinking, TellsWhatWentAndItsOwnFailureBesideARefusedSegment) {
+  const PoolHandle pool = Create(Configured("fixed"));
+  const auto fail = [](const char* call) { return Fault{.call = call, .result = CUDA_ERROR_UNKNOWN}; };
+  ASSERT_TRUE(Get(pool).mode().Reserve(4 * kMiB).ok());
+  {
+    const InjectedFault fault(fail("cuMemUnmap"));
+    ASSERT_FALSE(Get(pool).Trim(0).ok());
+  }
+  ASSERT_TRUE(Get(pool).mode().Reserve(8 * kMiB).ok());
+  {
+    const InjectedFault again(fail("cuMemUnmap"));
+    const InjectedFault own(fail("cuCtxSynchronize"));
+    const std::string message = Get(pool).Trim(0).status().message();
+    EXPECT_NE(message.find("cuCtxSynchronize"), std::string::npos) << message;
+  }
+  {
+    const InjectedFault again(fail("cuMemUnmap"));
+    EXPECT_EQ(Get(pool).mode().ReleaseUnused(Wait::kYes), 8 * kMiB);
+  }
+  EXPECT_TRUE(Get(pool).Trim(0).ok());
+}
+
 TEST_F(FailingShrinking, ForgetsPagesThatTheDriverUnmappedAndDidNotTakeBack) {
   AllowLeak("physical memory");
   const PoolHandle pool = Create(configuration_);

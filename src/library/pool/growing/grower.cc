@@ -88,7 +88,7 @@ Result<uint64_t> Grower::Release(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(basis_.growth());
   const Status again = segments_.maker.ReleaseSetAside(Pinned::kStay);  // what an earlier call could not unmap
   Result<uint64_t> released = ReleaseHeld(keep_bytes, wait);
-  return again.ok() ? std::move(released) : again;
+  return again.ok() || !released.ok() ? std::move(released) : again;
 }
 
 Result<uint64_t> Grower::ReleaseAtOnce() {

@@ -112,6 +112,7 @@ Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes, Wait wait) {
 uint64_t GrowingMode::ReleaseUnused(Wait wait) {
   DeviceState& device = *basis_.device;
   if (device.health().broken()) return 0;
+  const uint64_t before = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
   Result<uint64_t> released = uint64_t{0};
   // An attempt: a host without memory is a failure as any other here.
   if (!device.capturing() && !basis_.life.asleep()) released = TrimNow(0, wait);
@@ -119,8 +120,11 @@ uint64_t GrowingMode::ReleaseUnused(Wait wait) {
   // are done, and after a capture (even one on another device, because fences may have to be recorded there).
   const bool again = device.captures().any() || !released.ok() || blocks_.Ask(&engine::Engine::AnyMayBeUsed);
   if (basis_.life.destroyed() && again) device.captures().Postpone();
+  if (released.ok()) return *released;
   // No news where the context is lost, or the driver has shut down: every later call returns that error.
-  return !released.ok() && device.health().broken() ? 0 : OrLogged(released);
+  if (!device.health().broken()) OrLogged(released);
+  // What went in spite of the failure.
+  return before - std::min(before, blocks_.Ask(&engine::Engine::counters).reserved_bytes.current);
 }
 
 // cudaFree waits for the device, ncclMemFree is NCCL's, and a user's function is anybody's.
