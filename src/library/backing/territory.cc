@@ -68,15 +68,18 @@ Status Territory::ForEachRow(Pages::iterator first, Pages::iterator last, Step s
 }
 
 Status Territory::UnmapPages(Pages::iterator first, Pages::iterator last) {
-  return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
-    COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuMemUnmap(begin->first, bytes),
-                           {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes}));
-    for (auto page = begin; page != end; ++page) {
+  Status failed;
+  static_cast<void>(ForEachRow(first, last, [&](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
+    Status unmapped = CheckCuda(driver(), driver().cuda.cuMemUnmap(begin->first, bytes),
+                                {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
+    for (auto page = begin; unmapped.ok() && page != end; ++page) {
       page->second.mapping.Abandon();
       page->second.open = false;
     }
+    KeepFirst(failed, std::move(unmapped));
     return Status();
-  });
+  }));
+  return failed;
 }
 
 Result<std::vector<PhysicalMemory>> Territory::UnmapRow(CUdeviceptr at, uint64_t bytes) {
@@ -162,9 +165,7 @@ Status Territory::RevokePeer(int peer) {
 
 Status Territory::UnmapAll() {
   ContextGuard guard(driver(), context().get());
-  Status status = UnmapPages(pages_.begin(), pages_.end());
-  if (!status.ok()) static_cast<void>(MapAll());
-  return status;
+  return UnmapPages(pages_.begin(), pages_.end());
 }
 
 void Territory::ReleaseUnmapped() {

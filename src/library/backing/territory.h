@@ -36,7 +36,7 @@ class Territory : public Segment {
   // For sleep: memory goes and comes back at its addresses. After a failure a second call does what is left. REQUIRES:
   // nobody uses the memory; the pool has waited for the device and deregistered the range.
   //
-  // Unmaps the memory, which the territory still owns. Where that fails it is mapped as before.
+  // Unmaps the memory, which the territory still owns; rows that the driver refuses stay, and MapAll maps the others.
   Status UnmapAll();
   // Releases all memory that is mapped nowhere.
   void ReleaseUnmapped();
@@ -80,6 +80,7 @@ class Territory : public Segment {
   template <typename Step>
   static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
 
+  // Goes on with the other rows after a failure, and returns the first.
   Status UnmapPages(Pages::iterator first, Pages::iterator last);
   // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use those that they may not.
   Status MapPages(Pages::iterator first, Pages::iterator last);
