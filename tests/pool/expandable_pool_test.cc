@@ -127,6 +127,21 @@ TEST_F(ExpandablePools, KeepServingWhereAPageCannotBeUnmapped) {
   Free(large);
 }
 
+TEST_F(ExpandablePools, ServeAgainWhereTheUndoOfAGrowthFailedToo) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  const PoolHandle pool = Create(Expandable());
+  {
+    const InjectedFault open({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .count = 10000});
+    const InjectedFault undo({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .count = 10000});
+    EXPECT_FALSE(TryAllocate(pool, 4 * kPage).ok());
+  }
+  const CUdeviceptr block = Allocate(pool, 4 * kPage);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 4 * kPage);
+  Fill(nullptr, block, 4 * kPage, 1);
+  Synchronize();
+  Free(block);
+}
+
 TEST_F(ExpandablePools, ServeFromTheLowestAddressThatFits) {
   const PoolHandle pool = Create(Expandable());
   const CUdeviceptr lowest = Allocate(pool, 6 * kPage);

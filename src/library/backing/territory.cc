@@ -43,10 +43,7 @@ Territory::~Territory() {
 }
 
 Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
-  if (pages_.contains(at)) {
-    return Status(StatusCode::kDriverError,
-                  "a page that could not be unmapped is still at these addresses of an expandable pool");
-  }
+  COMMPOOL_TRY(Drop(at, memory.bytes()));  // what could not be unmapped before: the driver is asked again
   Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver(), at, memory));
   const uint64_t bytes = memory.bytes();
   pages_.emplace(at, Page{bytes, std::move(memory), std::move(mapping)});

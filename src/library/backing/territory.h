@@ -52,14 +52,14 @@ class Territory : public Segment {
   // The pages. REQUIRES: the context of the pool's device is current. A growth has many pages, and to ask for the
   // context takes the driver 90 ns each time.
   //
-  // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be
-  // unmapped before.
+  // Maps a page to free addresses of the territory. Nobody has access yet. Fails where a page that Drop left there can
+  // still not be unmapped.
   Status Map(PhysicalMemory memory, CUdeviceptr at);
   // Unmaps adjacent pages in one call; returns them by address. Where it fails they are there as before.
   // REQUIRES: whole pages cover the range, all mapped.
   Result<std::vector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
-  // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
-  // takes its place.
+  // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays until Map needs
+  // its place.
   Status Drop(CUdeviceptr at, uint64_t bytes);
   // Lets the pool's device and peers use pages that were mapped, and the CPU those on the host, all in one call.
   // REQUIRES: pages cover the range.

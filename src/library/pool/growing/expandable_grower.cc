@@ -104,7 +104,8 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
 void ExpandableGrower::Undo(Growth& growth) {
   growth.in_hand.clear();
   const engine::Expansion& pages = growth.plan.pages;
-  // A page may have been mapped to each of these places.
+  // A page may have been mapped to each of these places. One that cannot be dropped stays until a growth needs its
+  // place; meanwhile no account counts it.
   for (const engine::SegmentRange& range : pages.arriving) {
     const Status dropped = TerritoryOf(range.address).Drop(range.address, range.bytes);
     if (!dropped.ok()) {
