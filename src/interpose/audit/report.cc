@@ -11,13 +11,13 @@
 
 #include "src/interpose/audit/audit.h"
 #include "src/interpose/preload/process_name.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::audit {
 
 namespace {
 
 constexpr size_t kStacks = 10;
-constexpr double kMiB = 1024.0 * 1024.0;
 
 template <typename... Values>
 std::string Text(const char* format, Values... values) {
@@ -26,7 +26,8 @@ std::string Text(const char* format, Values... values) {
   return buffer.data();
 }
 
-std::string MiB(int64_t bytes) { return Text("%.1f", static_cast<double>(bytes) / kMiB); }
+// What is not attributed may be negative.
+std::string Size(int64_t bytes) { return bytes < 0 ? "-" + Size(-bytes) : internal::FormatBytes(bytes); }
 std::string Milliseconds(uint64_t nanoseconds) { return Text("%.2f", static_cast<double>(nanoseconds) / 1e6); }
 std::string NameOfDevice(int device) { return device == kNoDevice ? "-" : std::to_string(device); }
 
@@ -34,16 +35,16 @@ std::string LineOf(const std::string& library, const std::string& what, int devi
   return Text("  %-22.40s %-20s %6s %9llu %9llu %7llu %12s %12s %12s %11s\n", library.c_str(), what.c_str(),
               NameOfDevice(device).c_str(), static_cast<unsigned long long>(row.made),
               static_cast<unsigned long long>(row.ended), static_cast<unsigned long long>(row.failed),
-              MiB(row.bytes_made).c_str(), MiB(row.bytes_now).c_str(), MiB(row.bytes_peak).c_str(),
+              Size(row.bytes_made).c_str(), Size(row.bytes_now).c_str(), Size(row.bytes_peak).c_str(),
               Milliseconds(row.made_ns + row.ended_ns).c_str());
 }
 
 std::string LineOf(const DeviceSum& sum) {
   std::string line = "  device " + std::to_string(sum.device) + ": ";
-  if (!sum.used) return line + MiB(sum.attributed) + " MiB attributed; the driver does not tell what is in use\n";
+  if (!sum.used) return line + Size(sum.attributed) + " attributed; the driver does not tell what is in use\n";
   const double share =
       *sum.used > 0 ? 100.0 * static_cast<double>(sum.attributed) / static_cast<double>(*sum.used) : 100;
-  line += MiB(*sum.used) + " MiB more in use than at the start, " + MiB(sum.attributed) +
+  line += Size(*sum.used) + " more in use than at the start, " + Size(sum.attributed) +
           Text(" attributed (%.1f %%)", share);
   if (!sum.started_before_context) line += "; the first context's share is not known";
   return line + "\n";
@@ -132,7 +133,7 @@ std::string TableOf(const ReportData& data) {
       "commpool audit: " + preload::NameOfProcess() + ": " + data.reason + "; seen " + data.how_seen + "\n";
   for (const DeviceSum& sum : data.devices) table += LineOf(sum);
   table += Text("  %-22s %-20s %6s %9s %9s %7s %12s %12s %12s %11s\n", "asked by", "for", "device", "made", "ended",
-                "failed", "MiB in all", "MiB now", "MiB at peak", "ms");
+                "failed", "in all", "now", "at peak", "ms");
   for (const auto& [key, row] : data.rows) table += LineOf(key.library, NameOf(key.what), key.device, row);
   for (const DeviceSum& sum : data.devices) {
     if (sum.pools != 0) table += LineOf("the driver", "memory pools", sum.device, Held(sum.pools));
@@ -140,7 +141,7 @@ std::string TableOf(const ReportData& data) {
     if (sum.used) table += LineOf("not attributed", "", sum.device, Held(*sum.used - sum.attributed));
   }
   for (const StackSum& sum : data.stacks) {
-    table += "    " + MiB(static_cast<int64_t>(sum.bytes)) + " MiB now in " + std::to_string(sum.count) + ", " +
+    table += "    " + Size(static_cast<int64_t>(sum.bytes)) + " now in " + std::to_string(sum.count) + ", " +
              sum.row.library + ", " + NameOf(sum.row.what) + ":\n" + Indented(sum.stack);
   }
   return table;

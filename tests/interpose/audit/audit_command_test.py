@@ -67,7 +67,7 @@ class Counted(unittest.TestCase):
         self.assertEqual([row for row in found.reports[-1]["rows"] if row["what"] == "in memory pools"], [])
         device = found.device()
         self.assertEqual((device["in_graphs"], device["not_attributed"]), (12 * MIB, 0))
-        self.assertRegex(found.err, r"the driver +graphs' memory +0 .* 12\.0 ")
+        self.assertRegex(found.err, r"the driver +graphs' memory +0 .* 12 MiB ")
 
     def test_graphs_that_allocate_nothing_as_nothing(self):
         self.assertEqual(audit_program("begin", "pooled").device()["in_graphs"], 0)

@@ -62,10 +62,19 @@ ReportData SomeData() {
 
 TEST(Report, TheRestIsARowOfItsOwn) {
   const std::string table = TableOf(SomeData());
-  EXPECT_NE(table.find("8.0 MiB more in use than at the start, 6.0 attributed (75.0 %)"), std::string::npos) << table;
+  EXPECT_NE(table.find("8 MiB more in use than at the start, 6 MiB attributed (75.0 %)"), std::string::npos) << table;
   const size_t rest = table.find("not attributed");
   ASSERT_NE(rest, std::string::npos) << table;
-  EXPECT_NE(table.find("2.0", rest), std::string::npos) << table;
+  EXPECT_NE(table.find(" 2 MiB ", rest), std::string::npos) << table;
+}
+
+TEST(Report, SizesFromAGibibyteOnAreNamedInThose) {
+  ReportData data = SomeData();
+  data.rows.begin()->second.bytes_now = 1536 << 20;
+  data.devices[0].used = -(int64_t{3} << 30);
+  const std::string table = TableOf(data);
+  EXPECT_NE(table.find(" 1.5 GiB "), std::string::npos) << table;
+  EXPECT_NE(table.find("device 0: -3 GiB more in use than at the start, 6 MiB"), std::string::npos) << table;
 }
 
 TEST(Report, JsonQuotesWhatNeedsIt) {
