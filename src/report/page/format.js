@@ -30,11 +30,15 @@ function formatTime(time, span) {
   return `${d3.format(`,.${digits}f`)(time / size)} ${name}`;
 }
 
+// Code that is not the program's: what is installed, and commpool and torch wherever they lie.
+const OF_OTHERS = new RegExp("/(site|dist)-packages/|/lib(64)?/python3|/commpool/(torch/)?\\w+\\.py:|" +
+  "/torch/(_\\w+|nn|autograd|optim|distributed|utils|cuda|fx|functional)[/.]");
+
 // Of a stack the line of the program's own code that is nearest, with the file and its folder: the head of a path tells
 // least.
 function placeOf(stack) {
   const lines = stack.split("\n");
-  const line = lines.find(each => !each.includes("/site-packages/")) || lines[0];
+  const line = lines.find(each => !OF_OTHERS.test(each)) || lines[0];
   const parts = line.split("/");
   return parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : line;
 }

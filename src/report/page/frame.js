@@ -1,6 +1,9 @@
 // What stands around the pictures: title, notes, legends, the theme, and the dialogs.
 function writeHeader(model) {
-  d3.select("#title").text(model.title || document.title);
+  const title = model.title || document.title;
+  d3.select("#title").text(title);
+  const found = model.findings.length ? model.findings[0].text : model.difference && "the ranks' calls differ";
+  document.title = [found, title].filter(Boolean).join(" · ");
   const pools = d3.sum(model.ranks, rank => rank.pools.length);
   const blocks = d3.sum(model.ranks, rank => d3.sum(rank.pools, pool => pool.blocks.bytes.length));
   d3.select("#summary").text([plural(model.ranks.length, "rank"), plural(pools, "pool"), plural(blocks, "block"),

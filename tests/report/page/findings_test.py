@@ -1,5 +1,7 @@
 """What the report found by itself: on top, and where the page opens."""
 
+import copy
+
 from page_fixture import TITLE, Page
 from sample_model import sample_model
 
@@ -13,6 +15,7 @@ class Findings(Page):
         self.open_sample(findings=_FINDINGS)
         self.assertEqual(self.browser.run("return [...document.querySelectorAll('#findings li')].map("
                                           "each => each.textContent)"), [each["text"] for each in _FINDINGS])
+        self.assertEqual(self.browser.run("return document.title"), f"{_FINDINGS[0]['text']} · train.py on 3 ranks")
         self.assertBecomes(TITLE + ".startsWith('Rank 2 at 1.8')")
         self.assertBecomes("return document.querySelector('.names .pool[aria-pressed=true]').textContent"
                            ".startsWith('activations')")
@@ -53,3 +56,12 @@ class Findings(Page):
         self.open(model)
         self.assertBecomes("return document.querySelector('#peak table').textContent.includes(arguments[0])",
                            "…/train/weights.py:9 load")
+
+    def test_a_place_is_the_program_s_own_wherever_packages_lie(self):
+        model = copy.deepcopy(sample_model())
+        for number, file in enumerate(("/usr/lib/python3/dist-packages/numpy/core.py", "/opt/lib/python3.12/io.py",
+                                       "/me/path/commpool/torch/_fsdp.py", "/me/pytorch/torch/nn/functional.py"), 2):
+            model["texts"][number] = f"{file}:10 call\n/data/torch/train.py:9 load"
+        self.open(model)
+        self.assertBecomes("return [...document.querySelectorAll('#peak summary')].filter("
+                           "each => each.textContent === '…/torch/train.py:9 load').length === 4")

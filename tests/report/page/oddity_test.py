@@ -34,7 +34,7 @@ class Oddities(Page):
         self.assertIn("<img src=x", self.text("#hits ul"))
         self.assertEqual(self.browser.run("return [window.ran, document.images.length, document.scripts.length]"),
                          [None, 0, 2])
-        self.assertEqual(self.browser.run("return document.title"), markup)
+        self.assertEqual(self.browser.run("return document.title"), f"the ranks' calls differ · {markup}")
 
     def test_a_model_without_ranks_is_a_sentence(self):
         self.open(empty_model())

@@ -121,6 +121,12 @@ class Looks(Page):
         features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
         self.browser.devtools("Emulation.setEmulatedMedia", {"features": features})
 
+    def test_the_details_need_no_scrolling_to_the_side(self):
+        self.browser.resize(1280, 720)
+        self.addCleanup(self.browser.resize)
+        self.open_sample()
+        self.assertBecomes("const all = document.querySelector('aside'); return all.scrollWidth <= all.clientWidth")
+
     def surface(self):
         return self.browser.run("return getComputedStyle(document.body).backgroundColor")
 
