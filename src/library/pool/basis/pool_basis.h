@@ -125,13 +125,13 @@ class PoolLife {
 
   bool asleep() const { return state() == State::kAsleep; }
 
-  // kFailedPrecondition where the pool sleeps or no longer serves.
-  Status CheckOpen() const {
+  // kFailedPrecondition where the pool, which the sentence calls so, sleeps or no longer serves.
+  Status CheckOpen(const std::string& pool = "it") const {
     const State now = state();
     if (now == State::kOpen) return Status();
-    if (now == State::kAsleep) return FailedPrecondition("is asleep: wake() it first");
+    if (now == State::kAsleep) return FailedPrecondition(pool, " is asleep: wake() it first");
     const char* const why = now == State::kDestroyed ? ": it was destroyed" : ": the runtime has ended";
-    return FailedPrecondition("is closed", now < State::kDestroyed ? "" : why);
+    return FailedPrecondition(pool, " is closed", now < State::kDestroyed ? "" : why);
   }
 
   // Does nothing in another state: another thread may end the pool meanwhile.
@@ -320,8 +320,8 @@ struct PoolBasis {
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
     if (life.open() && !device->health().broken()) return Status();
-    const Status open = life.CheckOpen();
-    return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
+    const Status open = life.CheckOpen(title);
+    return open.ok() ? device->health().first_error() : open;
   }
 
   // kInvalidArgument for a default pool, which a program may neither close nor destroy: the library itself allocates

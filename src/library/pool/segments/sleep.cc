@@ -55,9 +55,8 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
 Status Sleeping::CheckMayWake(const PoolBasis& basis, const SleepRequest& request) {
   COMMPOOL_TRY(basis.device->health().first_error());
   Status status = request.readiness;
-  if (status.ok() && !basis.life.asleep()) {
-    status = basis.life.open() ? FailedPrecondition("it is not asleep") : basis.life.CheckOpen();
-  }
+  if (status.ok() && basis.life.open()) status = FailedPrecondition("it is not asleep");
+  if (status.ok() && !basis.life.asleep()) status = basis.life.CheckOpen();
   if (status.ok()) status = basis.device->CheckNotCapturing();
   return basis.Named(status.under("wake"));
 }
