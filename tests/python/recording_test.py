@@ -1,6 +1,9 @@
 """Recordings from Python: begun and ended, with stacks, of one pool."""
 
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -31,6 +34,13 @@ class Recordings(unittest.TestCase):
         with commpool.record(self.folder, stacks="python"):
             self.allocate_from_here().free()
         self.assertRegex(self.written(), rb"recording_test\.py:\d+ allocate_from_here\n")
+
+    def test_names_the_script_as_the_program(self):
+        script = pathlib.Path(self.folder, "train.py")
+        script.write_text("import commpool; commpool.Pool()", encoding="utf-8")
+        subprocess.run([sys.executable, "-W", "error", script], check=True, timeout=60, env={
+            **os.environ, "COMMPOOL_RECORD": self.folder, "PYTHONPATH": emulated.PACKAGE})
+        self.assertIn(b"train.py", self.written())
 
     def allocate_from_here(self):
         return self.pool.allocate(3 * MIB, emulated.Stream())

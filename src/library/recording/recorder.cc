@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -46,11 +47,18 @@ int64_t NumberOf(const std::string& text) {
   return number;
 }
 
+// "train.py" of "python3 -u train.py": what Python runs says more than Python's own name.
 std::string ProgramName() {
-  std::array<char, 4096> path;
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  const std::string file(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
-  return file.substr(file.rfind('/') + 1);
+  std::ifstream words("/proc/self/cmdline");
+  std::string name;
+  std::string word;
+  std::getline(words, name, '\0');
+  name.erase(0, name.rfind('/') + 1);
+  if (!name.starts_with("python")) return name;
+  for (std::string last; std::getline(words, word, '\0') && word != "-c"; last = word) {
+    if (!word.starts_with('-') && last != "-W" && last != "-X") return word.substr(word.rfind('/') + 1);
+  }
+  return name;
 }
 
 // The rank is what the launcher says: mpirun, torchrun, srun.
