@@ -403,7 +403,7 @@ class Runtime(unittest.TestCase):
         self.assertIsNone(budget.use(3).limit)
         scales.allocate("4MiB").free()
         held.free()
-        with self.assertRaisesRegex(commpool.NotFound, "there is no budget none such"):
+        with self.assertRaisesRegex(commpool.NotFound, "there is no budget none such: make it before the pool"):
             commpool.Pool("other", budget="none such")
         with self.assertRaises(commpool.InvalidArgument):
             commpool.Budget("8MiB", name="")

@@ -68,7 +68,7 @@ Status OpenWith(const LoaderOptions& options) {
   if (const Runtime* runtime = OpenedProcessRuntime()) {
     if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
     return FailedPrecondition("another driver is open already: ", runtime->driver().description,
-                              "; call commpool_initialize first");
+                              "; call initialize() first");
   }
   for (const std::string& slip : Environment::Slips()) Log(LogLevel::kWarning, slip);
   Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
@@ -119,7 +119,7 @@ Result<Runtime*> RefusingRuntime(const Status& why) {
 Status MeasureDriver() {
   MutexLock lock(TheOpening().mutex);
   if (OpenedProcessRuntime() != nullptr) {
-    return FailedPrecondition("the driver is open already: measure it before commpool_initialize and any other call");
+    return FailedPrecondition("the driver is open already: measure it before initialize() and any other call");
   }
   TheOpening().measured = true;
   return Status();

@@ -112,7 +112,7 @@ commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_
   return Guarded([&]() -> Status {
     COMMPOOL_TRY(output.Check("driver_call"));
     if (!DriverIsMeasured()) {
-      return FailedPrecondition("no driver call is measured: commpool_measure_driver comes first");
+      return FailedPrecondition("no driver call is measured: measure_driver() comes first");
     }
     output.Write(MeteredFunctions(), [](const MeteredFunction& function) {
       return commpool_driver_call{function.name, function.calls, function.microseconds};

@@ -273,7 +273,7 @@ Result<PoolImport::HeldBlocks::iterator> PoolImport::FindHeld(CUdeviceptr addres
   const auto found = next == held_.begin() ? held_.end() : std::prev(next);
   const bool held = found != held_.end() && found->second.times != 0 && address - found->first < found->second.bytes;
   if (held) return found;
-  return NotFound("the pointer is in no block that this import holds: commpool_import_block first");
+  return NotFound("the pointer is in no block that this import holds: take the block first");
 }
 
 std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {

@@ -213,7 +213,7 @@ class PoolGroup {
     return FailedPrecondition("this thread made ", size_, " pools of one home together, pool ", pool,
                               " among them, and calls for ", present,
                               " of them: it would wait for its own other ranks. ",
-                              "Pass all of them to one call (such as commpool_pools_reserve)");
+                              "Pass all of them to one call, as the reserve() of a PoolGroup does");
   }
 
  private:
