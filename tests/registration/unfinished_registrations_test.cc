@@ -79,7 +79,7 @@ TEST_F(UnfinishedRegistrations, KeepASegmentUntilTheyAreEnded) {
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("of segment 3: abandon"), std::string::npos) << status.message();
   EXPECT_TRUE(set.DeregisterSegment(2).ok());
-  EXPECT_FALSE(set.IsRegistered(3));
+  EXPECT_TRUE(set.IsRegistered(3)) << "NCCL may come to have it";
   EXPECT_TRUE(set.IsRegisteredWith(Numbered(1).handle)) << "NCCL may come to have it";
   EXPECT_TRUE(set.EndUnfinished(Numbered(1).handle, kDeadlineMs).ok());
   EXPECT_TRUE(set.DeregisterSegment(3).ok());
@@ -104,6 +104,22 @@ TEST_F(UnfinishedRegistrations, AreEndedOfOneCommunicatorInTheOrderInWhichTheyCa
   EXPECT_TRUE(ended.empty());
   EXPECT_TRUE(set.EndUnfinished(Numbered(2).handle, kDeadlineMs).ok());
   EXPECT_EQ(ended, in_order);
+}
+
+// What NCCL is at nobody forgets, or begins again.
+TEST_F(UnfinishedRegistrations, KeepTheirCommunicatorUntilItIsAbandoned) {
+  const Driver driver = OfNccl(22809);
+  RegistrationSet set = SetOf(driver);
+  AddUnfinished(set, Numbered(1), 3);
+  EXPECT_EQ(set.Add(Numbered(1), {Segment(3)}).code(), StatusCode::kDeadlineExceeded);
+  for (const Status& status : {set.Remove(Numbered(1).handle), set.RemoveAll(), set.CheckFinished()}) {
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
+  }
+  EXPECT_TRUE(set.IsRegisteredWith(Numbered(1).handle));
+  EXPECT_TRUE(set.Remove(Numbered(2).handle).ok());
+  EXPECT_TRUE(set.EndUnfinished(Numbered(1).handle, kDeadlineMs).ok());
+  EXPECT_TRUE(set.RemoveAll().ok());
+  EXPECT_EQ(ended, std::vector<uintptr_t>{Segment(3).address});
 }
 
 using HeldWindows = Registrations;

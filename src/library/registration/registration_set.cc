@@ -98,6 +98,7 @@ Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communica
     return one.serves() && one.communicator.handle == communicator.handle && one.index == segment.index;
   };
   if (!Has(communicator.handle) || Count(is_there) != 0) return false;
+  COMMPOOL_TRY(CheckFinished(communicator.handle, segment.index));
   COMMPOOL_TRY(RegisterOne(communicator, segment));
   return true;
 }
@@ -231,12 +232,16 @@ Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToReg
 Status RegistrationSet::DeregisterSegment(uint32_t index) {
   Status first = registrars_.DeregisterSegment(index);
   KeepFirst(first, End([&](const Registration& one) { return one.index == index; }));
-  if (!first.ok()) return first;
+  return first.ok() ? CheckFinished(nullptr, index) : first;
+}
+
+Status RegistrationSet::CheckFinished(ncclComm_t communicator, std::optional<uint32_t> index) const {
   MutexLock lock(mutex_);
   for (const Member& member : members_) {
+    if (communicator != nullptr && member.communicator.handle != communicator) continue;
     for (const auto& [segment, range] : member.unfinished) {
-      if (segment != index) continue;
-      return DeadlineExceeded("NCCL has not finished a registration of segment ", index,
+      if (index.value_or(segment) != segment) continue;
+      return DeadlineExceeded("NCCL has not finished a registration of segment ", segment,
                               ": abandon the communicator, and abort it");
     }
   }
@@ -245,14 +250,18 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
   Status ended = End(With(communicator));
-  Drop(communicator);
-  return ended;
+  const Status finished = CheckFinished(communicator);
+  if (finished.ok()) Drop(communicator);
+  return ended.ok() ? finished : ended;
 }
 
 Status RegistrationSet::RemoveAll() {
   Status first = registrars_.RemoveAll();
   KeepFirst(first, End([](const Registration&) { return true; }));
-  for (const Communicator& communicator : Communicators()) Drop(communicator.handle);
+  KeepFirst(first, CheckFinished());
+  for (const Communicator& communicator : Communicators()) {
+    if (CheckFinished(communicator.handle).ok()) Drop(communicator.handle);
+  }
   return first;
 }
 
@@ -314,7 +323,8 @@ Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr a
 }
 
 bool RegistrationSet::IsRegistered(uint32_t index) const {
-  return registrars_.IsRegistered(index) || Count([&](const Registration& one) { return one.index == index; }) != 0;
+  return registrars_.IsRegistered(index) || Count([&](const Registration& one) { return one.index == index; }) != 0 ||
+         !CheckFinished(nullptr, index).ok();
 }
 
 bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {

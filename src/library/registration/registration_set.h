@@ -58,6 +58,10 @@ class RegistrationSet {
   // kFailedPrecondition where an end failed: only a call that quiesces first may try that again. Asked before Add.
   Status CheckNoneEnding(ncclComm_t communicator) const;
 
+  // kDeadlineExceeded where NCCL may still be at a registration that was given up: of this communicator, else of any;
+  // of this segment, else of any. Until the communicator is abandoned nobody may register there, or unmap the memory.
+  Status CheckFinished(ncclComm_t communicator = nullptr, std::optional<uint32_t> index = {}) const;
+
   // Registers a segment with every communicator, but not with registrars. Where one fails those before keep it: the
   // caller deregisters the segment, and so hears whether that worked.
   Status RegisterSegment(const SegmentToRegister& segment);
@@ -80,8 +84,7 @@ class RegistrationSet {
 
   // Go on after a failure, and return the first. From here on nobody finds the windows, and the communicator is known
   // no more, also where NCCL reports an error. The caller has quiesced. NCCL asks no other rank: this works beside a
-  // dead one, as long as the communicator is alive. kDeadlineExceeded where NCCL may still be at a registration of the
-  // segment that was given up.
+  // dead one, as long as the communicator is alive. They fail as CheckFinished does, and then keep the communicator.
   Status DeregisterSegment(uint32_t index);
   Status Remove(ncclComm_t communicator);
   Status RemoveAll();
@@ -102,7 +105,7 @@ class RegistrationSet {
   // Records what is registered, for a recording that begins.
   void RecordPresent() const;
 
-  bool IsRegistered(uint32_t index) const;
+  bool IsRegistered(uint32_t index) const;  // or may come to be
   // Whether NCCL has any segment there, or may come to have one; also where an end failed.
   bool IsRegisteredWith(ncclComm_t communicator) const;
   uint64_t registrations() const;

@@ -84,6 +84,13 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
   // Sleep is not among them: it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
   const bool ends_registrations =
       call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
+  // Nor while NCCL may be at a registration that was given up here: it would be called on this rank alone.
+  const bool calls_no_nccl = call == CollectiveCall::kAddRegistrar || call == CollectiveCall::kRemoveRegistrar ||
+                             call == CollectiveCall::kMapPeers;
+  const Status finished = segments_.registrations.CheckFinished();
+  if (!finished.ok() && !calls_no_nccl && call != CollectiveCall::kDeregister) {
+    return FailedPrecondition(finished.message());
+  }
   if (!ends_registrations) return Status();
   COMMPOOL_TRY(basis_.device->CheckNotCapturing());  // they wait for the device
   return segments_.CheckMayUnmap();
