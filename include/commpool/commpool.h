@@ -38,7 +38,7 @@
 #define COMMPOOL_API __attribute__((visibility("default")))
 #endif
 
-struct CUstream_st; /* a cudaStream_t or CUstream */
+struct CUstream_st; /* a cudaStream_t or CUstream; null is the legacy one, with --default-stream per-thread too */
 struct ncclComm;    /* what an ncclComm_t points to */
 struct ncclWindow_vidmem;
 
@@ -196,8 +196,8 @@ typedef struct commpool_pool_options {
 COMMPOOL_API commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count,
                                                    commpool_pool* pools);
 
-/* Closes the pool to allocation and ends the handle. Segments live until their last block is freed; registered ones,
- * with a line on stderr, until the process ends. Calls no NCCL. INVALID_ARGUMENT for a default pool. */
+/* Ends the handle; the pool serves no more. Segments live until the last block is freed and a call finds its work done;
+ * registered ones, with a line on stderr, until the process ends. Calls no NCCL. INVALID_ARGUMENT: a default pool. */
 COMMPOOL_API commpool_status commpool_pool_destroy(commpool_pool pool);
 
 /* The clean end: waits for the device, deregisters everywhere, gives segments without live blocks back and closes the
@@ -382,7 +382,7 @@ COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pool
  * abort it, and close (local, once all are abandoned). Waits for the device, at most deadline_ms. Not collective, but
  * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
 COMMPOOL_API commpool_status commpool_pool_abandon_live(commpool_pool pool, struct ncclComm* communicator);
-/* The same for one that was aborted, revoked or destroyed before: drops its handles and calls nothing. */
+/* The same for one that was aborted or destroyed before: drops its handles and calls nothing. A revoked one lives. */
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
 
 /* Moves symmetric pools to other homes, smaller or larger: after a loss or a deadline, or when ranks join, which call

@@ -36,7 +36,7 @@ struct Communicator {
 // What the program says of a communicator that it abandons. NCCL must not be called with one that has ended.
 enum class CommunicatorLife {
   kAlive,  // NCCL may be called with it
-  kEnded,  // aborted, destroyed or revoked
+  kEnded,  // aborted or destroyed; a revoked one keeps its windows until it is aborted
 };
 
 // kFailedPrecondition while the communicator's own memory is away (see MemoryOf): NCCL does not check that.
