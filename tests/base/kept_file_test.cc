@@ -100,6 +100,17 @@ TEST(KeptFile, GoesWithItsObject) {
   EXPECT_EQ(directory.files(), 0u);
 }
 
+// Nobody may come for the rest.
+TEST(KeptFile, HoldsNoDescriptorBetweenReads) {
+  const Directory directory;
+  KeptFile file = Sealed(directory, Page(1));
+  const auto open = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
+  const auto before = open();
+  Page page(0);
+  EXPECT_TRUE(file.Read(0, page.bytes, KeptFile::kAlignment).ok());
+  EXPECT_EQ(open(), before);
+}
+
 TEST(KeptFile, IsRefusedOnceItIsGone) {
   const Directory directory;
   KeptFile file = Sealed(directory, Page(1));

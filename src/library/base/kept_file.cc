@@ -196,13 +196,12 @@ Status KeptFile::CheckSealed(const FileDescriptor& file) const {
 
 Status KeptFile::Read(uint64_t offset, void* to, uint64_t bytes) {
   const Status status = ReadOpened(offset, to, bytes);
-  // Callers read the file from its start to its end, so close it there. After a failure the next Read opens it again.
-  if (!status.ok() || offset + bytes == bytes_) file_ = FileDescriptor();
+  file_ = FileDescriptor();  // nobody may come for the rest
   return status;
 }
 
 Status KeptFile::ReadOpened(uint64_t offset, void* to, uint64_t bytes) {
-  if (!file_.valid()) COMMPOOL_TRY(OpenSealed());
+  COMMPOOL_TRY(OpenSealed());
   const int error = Transfer(file_.get(), offset, bytes, [&](uint64_t done, uint64_t rest, off_t at) {
     return pread(file_.get(), static_cast<std::byte*>(to) + done, rest, at);
   });
