@@ -74,8 +74,9 @@ TEST_P(SleepFailure, OfAnotherPoolOfTheCallNamesWhoCannotComeBack) {
   Status status;
   {
     const InjectedFault no_way_back({"cuMemMap", CUDA_ERROR_INVALID_VALUE});
-    status = AllOrNone(runtime(), both,
-                       [](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep({.keep = Keep::kHost}, others); });
+    status = AllOrNone(
+        runtime(), both, [](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep({.keep = Keep::kHost}, others); },
+        Oldest::kLast);
   }
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_EQ(status.message().find("pool cannot"), 0u) << status.message();

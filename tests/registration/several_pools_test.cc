@@ -109,15 +109,17 @@ class SeveralPools : public SymmetricTest {
   }
   Statuses SleepTogether(const Names& names, const SleepRequest& request) {
     return Run([&](Rank& rank) {
-      return AllOrNone(runtime(), HandlesOf(rank, names),
-                       [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); });
+      return AllOrNone(
+          runtime(), HandlesOf(rank, names),
+          [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); }, Oldest::kLast);
     });
   }
   Statuses WakeTogether(const Names& names) {
     return Run([&](Rank& rank) {
-      return AllOrNone(runtime(), HandlesOf(rank, names), [](Pool& pool, OtherPoolsOfCall others) {
-        return pool.Wake({.graphs = LiveGraphs::kDiscarded}, others);
-      });
+      return AllOrNone(
+          runtime(), HandlesOf(rank, names),
+          [](Pool& pool, OtherPoolsOfCall others) { return pool.Wake({.graphs = LiveGraphs::kDiscarded}, others); },
+          Oldest::kFirst);
     });
   }
   Statuses VerifyTogether(const Names& names) {
@@ -257,12 +259,15 @@ TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOneAfterTheOther) {
     const PoolHandle fixed = CreateFixed(rank);
     std::atomic<int> at_once = 0;
     const std::vector<PoolHandle> both = {HandlesOf(rank).at("symmetric"), fixed};
-    const Status asked = AllOrNone(runtime(), both, [&](Pool&, OtherPoolsOfCall others) {
-      EXPECT_EQ(++at_once, 1);
-      const Status status = others();
-      --at_once;
-      return status;
-    });
+    const Status asked = AllOrNone(
+        runtime(), both,
+        [&](Pool&, OtherPoolsOfCall others) {
+          EXPECT_EQ(++at_once, 1);
+          const Status status = others();
+          --at_once;
+          return status;
+        },
+        Oldest::kFirst);
     return asked.ok() ? runtime().DestroyPool(fixed) : asked;
   }));
 }
@@ -272,9 +277,12 @@ TEST_F(SeveralPools, SleepAndWakeOnAllRanksWhateverAFixedPoolBesideThemDoes) {
   ExpectOk(CreatePools({"symmetric"}));
   ExpectOk(ReserveTogether({"symmetric"}));
   const auto call = [&](const std::vector<PoolHandle>& pools, auto part) {
-    return AllOrNone(runtime(), pools, [&](Pool& pool, OtherPoolsOfCall others) {
-      return (pool.*part)({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}, others);
-    });
+    return AllOrNone(
+        runtime(), pools,
+        [&](Pool& pool, OtherPoolsOfCall others) {
+          return (pool.*part)({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}, others);
+        },
+        Oldest::kFirst);
   };
   ExpectOk(Run([&](Rank& rank) {
     const PoolHandle fixed = CreateFixed(rank);

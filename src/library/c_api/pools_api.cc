@@ -182,16 +182,18 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
   const SleepRequest request = ParseWake(NumberOf(graphs));
   const auto part = [&](Pool& pool, OtherPoolsOfCall others) { return pool.Wake(request, others); };
-  return ForPools(pools, count,
-                  [&](Runtime& runtime, PoolHandles handles) { return AllOrNone(runtime, handles, part); });
+  return ForPools(pools, count, [&](Runtime& runtime, PoolHandles handles) {
+    return AllOrNone(runtime, handles, part, Oldest::kFirst);
+  });
 }
 
 commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
                                              const commpool_sleep_options* options) {
   return ForPools(pools, count, [&](Runtime& runtime, PoolHandles handles) {
     const SleepRequest request = ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); });
-    return AllOrNone(runtime, handles,
-                     [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); });
+    return AllOrNone(
+        runtime, handles, [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); },
+        Oldest::kLast);
   });
 }
 

@@ -310,7 +310,7 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
 
 // Only pools whose parts come to the same end on every rank are undone together: ranks may pass different ones beside
 // them, and a part that ended on one rank alone would leave its ranks apart.
-Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
+Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part, Oldest oldest) {
   const Pools pools = COMMPOOL_TRY(Find(runtime, handles));
   // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
   if (pools.size() == 1) return RunAsOne(runtime, pools, part);
@@ -329,8 +329,17 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
       used.back().communicators.push_back(registered.handle);
     }
   }
+  // By a number that is the same on every rank; pools of the program's own channels have none, and keep their order.
+  const auto comes_first = [&](const std::shared_ptr<Pool>& one, const std::shared_ptr<Pool>& other) {
+    const uint64_t number = one->basis().channel_number.load(std::memory_order_acquire);
+    const uint64_t others = other->basis().channel_number.load(std::memory_order_acquire);
+    return oldest == Oldest::kFirst ? number < others : others < number;
+  };
   const auto run_queue = [&](const Queue& queue) {
-    return FirstFailureOf(ByHome(queue, ranked), [&](const Pools& home) { return RunAsOne(runtime, home, part); });
+    return FirstFailureOf(ByHome(queue, ranked), [&](Pools home) {
+      std::stable_sort(home.begin(), home.end(), comes_first);
+      return RunAsOne(runtime, home, part);
+    });
   };
   if (!ranked.empty()) next = RunTogether(runtime, QueuesOf(used), run_queue);
   if (pools.front()->symmetric()) std::swap(first, next);

@@ -52,10 +52,13 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools);
 
 // What one pool does in a call for several: its own part, with what the others do in the middle of it.
 using PartWithOthers = FunctionRef<Status(Pool&, OtherPoolsOfCall others)>;
+// Which pools of a home begin, whatever the order of the call. Windows come back to their places where the newest end
+// first, for a sleep, and come back last, for a wake. The oldest is the one that joined the home first.
+enum class Oldest { kFirst, kLast };
 // Sleep and wake: all pools of one home, and all without ranks, go the whole way or none of them. Each holds its
 // collective lock meanwhile. Returns the first failure in the order of the pools; what else failed is logged or named
 // in it. kInvalidArgument and kFailedPrecondition as OnEach.
-Status AllOrNone(Runtime& runtime, PoolHandles pools, PartWithOthers part);
+Status AllOrNone(Runtime& runtime, PoolHandles pools, PartWithOthers part, Oldest oldest);
 
 }  // namespace commpool::internal
 
