@@ -46,7 +46,8 @@ COMMPOOL_API commpool_status commpool_block_share(const void* pointer, commpool_
  * naming those that read, after the pool's deadline_ms; FAILED_PRECONDITION within another update, asleep, and for
  * WRITES_ENDED; NOT_FOUND for a block that was not shared by a ticket. */
 COMMPOOL_API commpool_status commpool_update_begin(const void* pointer);
-/* Others may read once the work on `stream` so far is done; what other streams wrote comes before it there. */
+/* Others may read once the work on `stream` so far is done; what other streams wrote comes before it there. The block's
+ * free waits for that work, too, as after commpool_record_stream. */
 COMMPOOL_API commpool_status commpool_update_end(const void* pointer, struct CUstream_st* stream);
 
 typedef enum commpool_addresses {

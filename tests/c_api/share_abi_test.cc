@@ -177,6 +177,35 @@ TEST_F(ShareAbi, AnUpdateEndsBehindTheDefaultStreamOfAPeer) {
   EXPECT_EQ(cuda.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
 }
 
+// Who ends an update on a stream need not record it.
+TEST_F(ShareAbi, ABlockServesBehindTheUpdatesOfIt) {
+  const CudaDriver& cuda = SharedDriver()->cuda;
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.limit_bytes = 2 << 20;
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(commpool_promise_stream(stream), COMMPOOL_OK);
+  void* block = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool, 2 << 20, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_block_share(block, COMMPOOL_WRITES_GO_ON, ticket_, sizeof(ticket_)), COMMPOOL_OK);
+  std::promise<void> end;
+  const auto wait = [](void* held) { static_cast<std::promise<void>*>(held)->get_future().wait(); };
+  ASSERT_EQ(commpool_update_begin(block), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(cuda.cuLaunchHostFunc(stream, wait, &end), CUDA_SUCCESS);
+  ASSERT_EQ(commpool_update_end(block, stream), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_free(block), COMMPOOL_OK);
+  ASSERT_EQ(commpool_pool_allocate(pool, 2 << 20, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(cuda.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY) << "the update may still write to the block";
+  end.set_value();
+  EXPECT_EQ(commpool_free(block), COMMPOOL_OK);
+  EXPECT_EQ(commpool_release_stream(stream), COMMPOOL_OK);
+  EXPECT_EQ(cuda.cuStreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+}
+
 TEST_F(ShareAbi, ASharedBlockIsFreedAtOnceWhereNobodyHoldsIt) {
   void* block = nullptr;
   ASSERT_EQ(commpool_pool_allocate(pool_, 4096, nullptr, &block), COMMPOOL_OK);

@@ -108,6 +108,7 @@ commpool_status commpool_update_end(const void* pointer, CUstream_st* stream) {
     const StreamName name = COMMPOOL_TRY(runtime.NameFor(*pool, stream));
     const PassedStream passes(name.key, stream);
     COMMPOOL_TRY(RefuseCapture(runtime, PlaceOf(name.key), stream));
+    COMMPOOL_TRY(pool->RecordStream(AddressOf(pointer), name.key));  // its free waits for the update
     return pool->segments().exporter.EndUpdate(AddressOf(pointer), stream, name.key);
   });
 }
