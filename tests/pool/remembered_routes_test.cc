@@ -56,6 +56,18 @@ class RememberedRoutes : public PoolTest {
   int served_at_once_ = 0;
 };
 
+// A free remembers the pool by a route of its own. Among so many streams some have the same place in the table.
+TEST_F(RememberedRoutes, OfAStreamStayBesideThatOfFrees) {
+  const std::array<TestStream, 128> streams;
+  for (const TestStream& stream : streams) {
+    ASSERT_TRUE(runtime().Free(runtime().AllocateFrom(one_, 2 * kMiB, stream.get()).value()).ok());
+    ASSERT_TRUE(Get(one_).blocks().WaitForDevice().ok());  // now and then a pending fence takes the long way
+    const CUdeviceptr at_once = runtime().AllocateAtOnce(Target::Pool(one_), 2 * kMiB, stream.get());
+    ASSERT_NE(at_once, 0u) << "the free pushed out the route of stream " << &stream - streams.data();
+    EXPECT_TRUE(runtime().Free(at_once).ok());
+  }
+}
+
 TEST_F(RememberedRoutes, ServeTheNextAllocation) {
   ServedBy(4096, first_.get());
   served_at_once_ = 0;

@@ -64,8 +64,9 @@ void OwnCaches::Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all,
     const engine::ThreadCache* const closed = caches_[index].cache;
     if (!closed->closed()) continue;
     // A slot may still point to the cache that goes now.
-    for (Slot& slot : slots_) {
-      if (slot.cache == closed) slot.cache = nullptr;
+    for (auto& [newer, older] : slots_) {
+      if (newer.cache == closed) newer.cache = nullptr;
+      if (older.cache == closed) older.cache = nullptr;
     }
     caches_.erase(caches_.begin() + static_cast<long>(index));
     owners_.erase(owners_.begin() + static_cast<long>(index));

@@ -102,11 +102,17 @@ class OwnCaches {
 
   // Null where the thread does not know who serves the request.
   Slot* FindSlot(const Route& route, uint64_t bytes) {
-    Slot& slot = slots_[PlaceOf(route)];
-    return slot.Has(route, bytes) ? &slot : nullptr;
+    auto& [newer, older] = slots_[PlaceOf(route)];
+    if (newer.Has(route, bytes)) [[likely]]
+      return &newer;
+    return older.Has(route, bytes) ? &older : nullptr;
   }
-  // The slot where a route belongs, even if another route uses it now. ThreadCaches::Remember overwrites it.
-  Slot& SlotFor(const Route& route) { return slots_[PlaceOf(route)]; }
+  // A slot for a route that has none, in place of the oldest. ThreadCaches::Remember overwrites it.
+  Slot& SlotFor(const Route& route) {
+    auto& [newer, older] = slots_[PlaceOf(route)];
+    older = std::move(newer);
+    return newer;
+  }
 
   // Looks only where the cache was found last; null does not mean that there is none: ask Find.
   engine::ThreadCache* FindAtOnce(const ThreadCaches* all, engine::Lane lane) const {
@@ -126,16 +132,16 @@ class OwnCaches {
   void Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all, std::shared_ptr<engine::ThreadCache> cache);
 
  private:
-  static constexpr size_t kSlots = 64;
+  static constexpr size_t kPlaces = 32;
   static constexpr size_t kRecent = 64;
 
   // Handles are mostly addresses, which differ above their lowest four bits.
   static size_t PlaceOf(const Route& route) {
-    return (route.target.word() * 31 + route.stream + (route.stream >> 4)) % kSlots;
+    return (route.target.word() * 31 + route.stream + (route.stream >> 4)) % kPlaces;
   }
 
-  // A route has one place, and the route that came last has it: two routes of one place push each other out.
-  std::array<Slot, kSlots> slots_;
+  // Two routes have room in one place: a pool's frees have a route, too, and streams' addresses are chance.
+  std::array<std::array<Slot, 2>, kPlaces> slots_;
   std::array<OwnCache, kRecent> recent_;  // in order of their lanes
   // Two lists in the same order: what a search reads, and what keeps it alive.
   std::vector<OwnCache> caches_;
