@@ -56,8 +56,8 @@ using PartWithOthers = FunctionRef<Status(Pool&, OtherPoolsOfCall others)>;
 // first, for a sleep, and come back last, for a wake. The oldest is the one that joined the home first.
 enum class Oldest { kFirst, kLast };
 // Sleep and wake: all pools of one home, and all without ranks, go the whole way or none of them. Each holds its
-// collective lock meanwhile. Returns the first failure in the order of the pools; what else failed is logged or named
-// in it. kInvalidArgument and kFailedPrecondition as OnEach.
+// collective lock meanwhile. Returns the failure of the pool that began first; what else failed is logged or named in
+// it. kInvalidArgument and kFailedPrecondition as OnEach.
 Status AllOrNone(Runtime& runtime, PoolHandles pools, PartWithOthers part, Oldest oldest);
 
 }  // namespace commpool::internal
