@@ -61,7 +61,15 @@ extern "C" {
 #include "src/emulator/cudart/muted_solvers.inc"
 #undef COMMPOOL_REFUSES
 
-int cublasCreate_v2(void** handle) { return MakeHandle(handle); }
+// Each is another: PyTorch keeps a workspace for each handle, and backward's threads have handles of their own.
+int cublasCreate_v2(void** handle) {
+  *handle = new char;
+  return 0;
+}
+int cublasDestroy_v2(void* handle) {
+  delete static_cast<char*>(handle);
+  return 0;
+}
 int cublasLtCreate(void** handle) { return MakeHandle(handle); }
 int cublasLtMatmulDescCreate(void** description) { return MakeHandle(description); }
 int cublasLtMatmulPreferenceCreate(void** preference) { return MakeHandle(preference); }

@@ -220,6 +220,17 @@ class Settings(unittest.TestCase):
         self.assertEqual(_said("x = torch.zeros(4, device='cuda'); print((x + 1).shape, torch.cuda.memory_allocated())",
                                kernels="none")[0], "torch.Size([4]) 512")
 
+    def test_keep_a_workspace_for_each_thread_that_multiplies(self):
+        self.assertEqual(_said("""
+import os
+os.environ["TORCH_CUBLAS_WORKSPACE_CACHE"] = "1"  # as torch before 2.15
+x = torch.zeros(8, 8, device="cuda", requires_grad=True)
+y = (x @ x).sum()
+forward = torch.cuda.memory_allocated() >> 20
+y.backward()
+print(forward, torch.cuda.memory_allocated() >> 20)
+""")[0], "32 64", "as on an H100: backward's thread has a handle of cuBLAS of its own")
+
     def test_touch_no_memory_without_arithmetic(self):
         self.assertEqual(_said("""
 x = torch.zeros(1 << 34, device="cuda")
