@@ -58,7 +58,7 @@ CUgraph Graphs::Add(std::unique_ptr<CUgraph_st> graph) {
 CUgraphExec Graphs::Instantiate(const CUgraph_st& graph) {
   auto executable = std::make_unique<CUgraphExec_st>();
   executable->nodes = graph.nodes;
-  executable->objects = std::make_shared<const ObjectReferences>(graph.objects);
+  executable->objects = std::make_shared<ObjectReferences>(graph.objects);
   const CUgraphExec handle = executable.get();
   executables_.emplace(handle, std::move(executable));
   return handle;
@@ -97,7 +97,7 @@ void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* s
     tails.emplace(node.get(), branch);
   }
   for (CUstream_st* const branch : branches) scheduler.DestroyStream(branch);
-  end->run = [objects = executable.objects](const Pointers&, const Pointers&) {};  // keeps them alive until it has run
+  end->objects = executable.objects;
   scheduler.Submit(stream, end);
   executable.last = end;
 }

@@ -44,7 +44,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   commpool::internal::emulator::Nodes nodes;
   // Launches that have not ended share it, so the objects outlive an executable graph that the program destroys early.
-  std::shared_ptr<const commpool::internal::emulator::ObjectReferences> objects;
+  std::shared_ptr<commpool::internal::emulator::ObjectReferences> objects;
   std::shared_ptr<commpool::internal::emulator::Operation> last;  // the end of its last launch
 };
 

@@ -69,7 +69,7 @@ class Machine {
   Logbook logbook;
   RaceChecker races;
   Scheduler scheduler;
-  UserObjects user_objects{mutex};
+  UserObjects user_objects{mutex, races};
   Graphs graphs;
   Captures captures;
   AsyncMemory async_memory{*this};

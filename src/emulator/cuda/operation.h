@@ -22,6 +22,7 @@ namespace commpool::internal::emulator {
 
 struct AnnouncedBlock;
 struct Operation;
+class ObjectReferences;
 
 // A record of an event. It is done when everything before it in its stream is done.
 struct Marker {
@@ -58,7 +59,8 @@ struct Operation {
   std::function<Start()> repeat;
   // And the mappings under its ranges, if NCCL may have registered them.
   std::optional<std::vector<uint64_t>> captured_mappings;
-  bool is_kernel = false;  // what cuGraphNodeGetType tells of the node
+  std::shared_ptr<ObjectReferences> objects;  // of the end of a graph's launch, which needs them
+  bool is_kernel = false;                     // what cuGraphNodeGetType tells of the node
 
   std::vector<std::shared_ptr<Operation>> after;  // operations of other streams, by the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for

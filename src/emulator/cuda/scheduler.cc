@@ -272,6 +272,8 @@ void Scheduler::Finish(CUstream_st* stream, const std::shared_ptr<Operation>& op
   operation->end_us = end_us;
   operation->run = nullptr;  // frees what the function holds
   operation->start = nullptr;
+  if (operation->objects != nullptr) operation->objects->NoteWork(operation->clock);
+  operation->objects.reset();
   operation->after.clear();
   operation->waits.clear();
   stream->time_us = end_us;

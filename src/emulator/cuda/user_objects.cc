@@ -12,7 +12,7 @@ thread_local bool in_callback = false;
 }  // namespace
 
 CUuserObject UserObjects::Create(void* pointer, CUhostFn destroy, uint64_t references) {
-  auto object = std::make_unique<CUuserObject_st>(CUuserObject_st{pointer, destroy, references});
+  auto object = std::make_unique<CUuserObject_st>(CUuserObject_st{pointer, destroy, references, {}});
   const CUuserObject handle = object.get();
   objects_.emplace(handle, std::move(object));
   return handle;
@@ -36,6 +36,7 @@ void UserObjects::RunCallbacks() {
     more_ended_.wait(lock, [&] { return !ended_.empty(); });
     const CUuserObject_st object = ended_.front();
     ended_.pop_front();
+    races_.HostWaitedFor(object.work);
     lock.unlock();
     object.destroy(object.pointer);
     lock.lock();
@@ -59,6 +60,12 @@ ObjectReferences::ObjectReferences(const ObjectReferences& other) : objects_(oth
 ObjectReferences::~ObjectReferences() {
   for (const auto& [object, count] : counts_) {
     if (objects_.IsObject(object)) objects_.Release(object, count);
+  }
+}
+
+void ObjectReferences::NoteWork(const Clock& clock) {
+  for (const auto& [object, count] : counts_) {
+    if (objects_.IsObject(object)) object->work.Join(clock);
   }
 }
 

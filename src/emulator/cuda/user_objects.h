@@ -16,10 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "src/emulator/cuda/race_checker.h"
+
 struct CUuserObject_st {
   void* pointer = nullptr;
   CUhostFn destroy = nullptr;
   uint64_t references = 0;
+  commpool::internal::emulator::Clock work = {};  // that graphs did: the callback comes behind it
 };
 
 namespace commpool::internal::emulator {
@@ -27,8 +30,8 @@ namespace commpool::internal::emulator {
 // Owns the process's user objects and the thread of their callbacks. The machine holds it; api_graph.cc calls it.
 class UserObjects {
  public:
-  // `mutex` is the machine's.
-  explicit UserObjects(std::mutex& mutex) : mutex_(mutex) {}
+  // `mutex` and `races` are the machine's.
+  UserObjects(std::mutex& mutex, RaceChecker& races) : mutex_(mutex), races_(races) {}
 
   CUuserObject Create(void* pointer, CUhostFn destroy, uint64_t references);
   bool IsObject(CUuserObject object) const { return objects_.contains(object); }
@@ -45,6 +48,7 @@ class UserObjects {
   void RunCallbacks();
 
   std::mutex& mutex_;
+  RaceChecker& races_;
   std::map<CUuserObject, std::unique_ptr<CUuserObject_st>> objects_;
   std::deque<CUuserObject_st> ended_;
   std::condition_variable more_ended_;
@@ -63,6 +67,8 @@ class ObjectReferences {
   void Adopt(CUuserObject object, uint64_t count) { counts_[object] += count; }
   // Returns false, and releases nothing, if there are fewer.
   bool Release(CUuserObject object, uint64_t count);
+  // A launch has ended that needed them.
+  void NoteWork(const Clock& clock);
 
  private:
   UserObjects& objects_;

@@ -1,5 +1,6 @@
 // Unordered accesses are always reported, however the emulator happened to run them; ordered accesses never.
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "tests/emulator/cuda/machine_fixture.h"
@@ -281,6 +282,27 @@ TEST_F(Races, DestroyingAStreamOrdersNothing) {
   Write(MakeStream());
   cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, TheCallbackOfAGraphThatWasDestroyedInFlightOrders) {
+  std::promise<void> ended;
+  const CUhostFn end = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
+  CUuserObject object = nullptr;
+  ASSERT_EQ(cuda().cuUserObjectCreate(&object, &ended, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(first_, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  Write(first_);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuda().cuStreamEndCapture(first_, &graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
+  CUgraphExec replay = nullptr;
+  ASSERT_EQ(cuda().cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuGraphLaunch(replay, first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  ended.get_future().wait();
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
 }
 
 TEST_F(Races, ACopyToTheHostWaits) {
