@@ -200,6 +200,11 @@ Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
   if (waited.code() == StatusCode::kDeadlineExceeded) {
     return OutOfMemory(waited.message(), " So there is ", OutOfMemoryFor(request).message());
   }
+  // Nobody waits beside a capture: the later steps may find what is idle.
+  if (waited.code() == StatusCode::kFailedPrecondition) {
+    request.failure = OutOfMemory(waited.message());
+    return false;
+  }
   COMMPOOL_TRY(waited);
   return true;
 }

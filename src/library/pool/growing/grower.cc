@@ -169,9 +169,13 @@ Status Grower::CarryOut(Growth& growth) {
       case Kind::kAwait:
         COMMPOOL_TRY(Await(std::chrono::microseconds(step.microseconds)));
         break;
-      case Kind::kAwaitDevice:
-        COMMPOOL_TRY(blocks_.WaitForDevice());
+      case Kind::kAwaitDevice: {
+        const Status waited = blocks_.WaitForDevice();
+        // Nobody waits beside a capture: to the request that is a lack of memory.
+        if (waited.code() == StatusCode::kFailedPrecondition) return OutOfMemory(waited.message());
+        COMMPOOL_TRY(waited);
         break;
+      }
       default:
         COMMPOOL_TRY(Do(step, growth));
     }
