@@ -1,4 +1,5 @@
 // What is outside of a capture does not come into it, and what is in it does not come out.
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -29,15 +30,18 @@ class BesideCaptures : public PoolTest {
     return Create(std::move(configuration));
   }
 
+  // `by` runs the free and the end of the announcement, on another thread perhaps.
+  using By = std::function<void(const std::function<void()>&)>;
   template <typename In>
-  void ExpectWorkKeepsItsMemory(PoolHandle pool, CUstream stream, In in_the_capture) {
+  void ExpectWorkKeepsItsMemory(
+      PoolHandle pool, CUstream stream, In in_the_capture, const By& by = [](const auto& act) { act(); }) {
     ASSERT_TRUE(capture_.Begin(runtime(), pool, stream).ok());
     in_the_capture();
     const CUdeviceptr block = runtime().AllocateFrom(pool, kLarge, stream).value();
     capture_.EndOnTheStream();
     HeldWork work(driver(), stream, block);
-    Free(block);
-    ASSERT_TRUE(capture_.EndForThePool().ok());
+    by([&] { Free(block); });
+    by([&] { EXPECT_TRUE(capture_.EndForThePool().ok()); });
     capture_.DestroyGraph();
     while (!Get(pool).captures().any_gone()) std::this_thread::yield();  // a thread of the driver tells of its end
     EXPECT_EQ(Allocate(pool, other_, kLarge), block);
@@ -113,6 +117,22 @@ TEST_F(BesideCaptures, OtherThreadsGrowPoolsAndReleaseStreamsBesideACaptureThatN
 TEST_F(BesideCaptures, WorkBehindTheCaptureKeepsItsMemory) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream_.get(), [] {});
+}
+
+TEST_F(BesideCaptures, WorkBehindACaptureOfAThreadsOwnStreamKeepsItsMemoryWhicheverThreadEndsIt) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  ExpectWorkKeepsItsMemory(
+      CreateLimited(kLarge), CU_STREAM_PER_THREAD, [] {}, [](const auto& act) { std::thread(act).join(); });
+}
+
+TEST_F(BesideCaptures, AnotherPoolThatIsFullIsOutOfMemory) {
+  const PoolHandle full = CreateLimited(kLarge);
+  const CUdeviceptr block = Allocate(full, other_, kLarge);
+  ASSERT_TRUE(capture_.Begin(runtime(), Create(Configured("captured")), stream_.get()).ok());
+  EXPECT_EQ(runtime().AllocateFrom(full, kLarge, other_.get()).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(capture_.End().ok());
+  capture_.DestroyGraph();
+  Free(block);
 }
 
 TEST_F(BesideCaptures, WorkBehindACaptureThatFirstNamesItsStreamKeepsItsMemory) {

@@ -81,6 +81,8 @@ bool GraphCaptures::IsRunning(engine::Part part) const {
     if (found == captures_.end() || found->second.ended || found->second.origin_released) return false;
     origin = found->second.origin.key;
   }
+  // Of a thread's own stream only that thread can ask. A use that ended in the graph costs a later wait, at most.
+  if (IsPerThread(origin) && !IsReachable(origin)) return false;
   return MayHaveDied(origin) || IsJoinedBy(part, origin);
 }
 
