@@ -327,6 +327,31 @@ TEST_F(Lifetimes, ImportsSleepTooAndWakeAtTheSameAddresses) {
   }
 }
 
+// The server's thread answers the importers of all pools, and a sleep waits for the device.
+TEST_F(Lifetimes, AnImporterHearsAtOnceThatThePoolFallsAsleep) {
+  SharingWork here;
+  Good(here.Carry({Do::kMakePool}));
+  const auto share = [&here] {
+    const uint64_t block = Good(here.Carry({Do::kAllocate, 0, kSegment})).pointer;
+    return Good(here.Carry({Do::kShareBlock, block, COMMPOOL_WRITES_GO_ON})).text;
+  };
+  const std::string first = share(), second = share();
+  Good(here.Carry({Do::kAllocate, 0, 4096}));  // so that further ones need no growth, which a sleep lets nobody begin
+  Good(here.Carry({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  constexpr uint64_t kDeadlineMs = 10000;
+  Import(importer_, first, kDeadlineMs);
+  Good(here.Carry({Do::kHoldStream}));
+  std::thread sleeper([&here] { Good(here.Carry({Do::kSleep})); });
+  for (Outcome made; (made = here.Carry({Do::kAllocate, 0, 4096})).status == COMMPOOL_OK;) {
+    Good(here.Carry({Do::kFree, made.pointer}));
+  }
+  for (int again = 0; again < 50 && !HasFailure(); ++again) {
+    ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, second}), COMMPOOL_FAILED_PRECONDITION, "asleep");
+  }
+  Good(here.Carry({Do::kFreeStream}));
+  sleeper.join();
+}
+
 // The owner keeps what it cannot name any more: the importer reads on.
 TEST_F(Lifetimes, ASleepKeepsWhatImportersHoldAlthoughTheOwnerHasFreedIt) {
   ImportOne(0x37);

@@ -74,10 +74,7 @@ void PoolImport::NoteEnd() {
 }
 
 Status PoolImport::Hear() {
-  {
-    MutexLock lock(mutex_);
-    COMMPOOL_TRY(channel_.SendQueued());
-  }
+  COMMPOOL_TRY(SendQueued());
   while (true) {
     std::optional<Received> received;
     if (for_later_.empty()) {
@@ -89,6 +86,11 @@ Status PoolImport::Hear() {
     if (!received) return Status();
     Take(std::move(*received));
   }
+}
+
+Status PoolImport::SendQueued() {
+  MutexLock lock(mutex_);
+  return channel_.SendQueued();
 }
 
 Result<uint64_t> PoolImport::Send(ShareMessage question) {
@@ -108,6 +110,7 @@ Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {
     if (!received && !IsPast(rest)) {
       std::this_thread::yield();
     } else if (!received) {
+      COMMPOOL_TRY(SendQueued());  // the question may be behind others
       pollfd wait{channel_.descriptor(), POLLIN, 0};
       poll(&wait, 1, kPauseMilliseconds);
     } else if (IsRefusalOfAll(received->message)) {

@@ -239,7 +239,10 @@ Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
   const auto& [theirs, bytes, segment, line] = answer.message.numbers;
   const Status mapped = Find(segment, theirs) ? Status() : MapSegmentOf(theirs).status();
   Result<ImportedBlock> held = Hold(ticket.block, answer.message, 1);
-  return held.ok() || mapped.ok() ? held : mapped;
+  if (held.ok()) return held;
+  COMMPOOL_TRY(mapped);
+  COMMPOOL_TRY(CheckAwake());  // a sleep may have unmapped it since
+  return held;
 }
 
 Result<ImportedBlock> PoolImport::Hold(uint64_t number, const ShareMessage& answer, uint64_t times) {

@@ -132,6 +132,7 @@ class PoolImport {
   void WakeUp();
   // For the thread that reads. Send asks the owner, and returns the question's number; AwaitNow waits for its answer.
   // Messages that come meanwhile are kept for later.
+  Status SendQueued();
   Result<uint64_t> Send(ShareMessage question);
   Result<Received> AwaitNow(uint64_t question, Deadline deadline);
 

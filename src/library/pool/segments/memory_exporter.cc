@@ -105,6 +105,7 @@ Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream, StreamKey
 // Runs on the share server's thread. The growth lock keeps the segment from going, and the pool from falling asleep,
 // until the copy of its descriptor is made.
 Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::optional<uint64_t> known) {
+  COMMPOOL_TRY(basis_.CheckAwake());  // a sleep has the lock while it copies, and every pool's importers would wait
   MutexLock growth(basis_.growth());
   COMMPOOL_TRY(basis_.CheckAwake());
   for (const SegmentToRegister& listed : book_.List()) {
