@@ -76,6 +76,20 @@ def place_of(stream: Stream, device: int) -> _driver.Place:
     return _driver.Place.of(stream_handle(stream), device if current is None else current)
 
 
+def place_on(stream: Stream, device: int) -> _driver.Place:
+    """Where a call that names a device means the handle of a stream: a default stream that says none is the device's.
+
+    Raises:
+      InvalidArgument: it is the default stream of another device.
+    """
+    named = _device_of(stream)
+    place = _driver.Place.of(stream_handle(stream), device)
+    if named not in (None, device) and place.handle <= _driver.PER_THREAD_STREAM:
+        raise InvalidArgument(f"a default stream of device {named} does not work on device {device}: give one that the "
+                              "program made")
+    return place
+
+
 def meant(stream: Stream) -> contextlib.AbstractContextManager[Any]:
     """While a call passes the handle of this stream: a default stream's means the one of the current device."""
     named = _device_of(stream) if stream is not None and not isinstance(stream, int) else None

@@ -14,10 +14,11 @@ from ._library import Owner, library
 from ._submission import Submission, do_or_leave, try_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
-from .errors import CommpoolError, FailedPrecondition, NotFound
-from .handles import Device, Stream, device_number, place_of, stream_handle
+from .errors import CommpoolError, DriverError, FailedPrecondition, NotFound
+from .handles import Device, Stream, device_number, place_on, stream_handle
 from .sizes import format_size, index_of
 
+_GONE = (StatusCode.OK, StatusCode.NOT_FOUND)
 _DEVICE = 5  # the place in a ticket of the PCI address of the pool's device: see ticket.h
 
 
@@ -37,7 +38,7 @@ class SharedBlock(Buffer):
         """Takes over a block that the import holds. The stream's object is kept until the block has gone."""
         super().__init__(pointer, pointer, nbytes, stream_handle(stream), None)
         self.pool, self._mutable = pool, mutable
-        self._place = place_of(stream, pool.device)
+        self._place = place_on(stream, pool.device)
         self._letting_go = weakref.finalize(self, do_or_leave,
                                             functools.partial(_let_go, pool.handle, pointer, stream))
 
@@ -51,7 +52,7 @@ class SharedBlock(Buffer):
         next update waits until that work is done.
 
         Args:
-          stream: of that work; None is the block's own.
+          stream: of that work; None is the block's own. A default stream is the one of the import's device.
 
         Raises:
           DeadlineExceeded: an update does not end within the import's deadline_ms, or the pool sleeps on.
@@ -61,18 +62,30 @@ class SharedBlock(Buffer):
         """
         of_work: Stream = self.stream if stream is None else stream
         if not self._mutable:
-            return self._reading_freely(self._place if stream is None else place_of(stream, self.device))
+            return self._reading_freely(self._place if stream is None else place_on(stream, self.device))
+        place_on(of_work, self.device)
         block = self.pool.handle, self.pointer
         return Submission(self, self.device, of_work, functools.partial(library.read_begin, *block),
-                          functools.partial(library.read_end, *block, stream_handle(of_work)))
+                          functools.partial(library.read_end, *block))
 
     @contextlib.contextmanager
     def _reading_freely(self, place: _driver.Place) -> Iterator[SharedBlock]:
+        if self.pointer == 0:
+            raise NotFound("the block was let go: it was freed, or its import closed")
         try:
             yield self
         finally:
-            if place != self._place and not _driver.captures(self.device, place.handle, self.stream):
-                _driver.make_wait(self._place, place)  # letting the block go waits for its own stream alone
+            if place != self._place:
+                self._wait_for(place)
+
+    def _wait_for(self, place: _driver.Place) -> None:
+        """Letting the block go waits for its own stream alone."""
+        try:
+            if not _driver.captures(self.device, place.handle, self.stream):
+                _driver.make_wait(self._place, place)
+        except DriverError:  # the stream was destroyed, and its work may run on
+            _driver.synchronize(self.device)
+            raise
 
     def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
         """An array of the block's first bytes, for DLPack and `__cuda_array_interface__`, which keeps the block. What
@@ -96,6 +109,11 @@ class SharedBlock(Buffer):
                 raise
             self._block, self.pointer, self.nbytes = 0, 0, 0
 
+    def _unmapped(self) -> None:
+        """Its import has let it go."""
+        self._letting_go.detach()
+        self._block, self.pointer, self.nbytes = 0, 0, 0
+
     def release(self) -> int:
         """Raises FailedPrecondition: commpool.free takes blocks of this process's own pools alone."""
         raise FailedPrecondition(f"{self!r} is another process's: free() lets it go")
@@ -106,7 +124,7 @@ class SharedBlock(Buffer):
         Raises:
           FailedPrecondition: that stream captures, or the block's own, and the other one does not.
         """
-        _driver.make_wait(self._place, place_of(stream, self.device))
+        _driver.make_wait(self._place, place_on(stream, self.device))
 
     def _used_by(self, stream: int) -> None:
         """The ends of reads name their streams, while these live. A consumer's may be gone as the block goes."""
@@ -117,13 +135,12 @@ class SharedBlock(Buffer):
 
 def _let_go(handle: int, pointer: int, stream: Stream) -> bool:
     """Whether a block has gone: a capture keeps it."""
-    status = library.commpool_import_release(handle, pointer, stream_handle(stream))
-    return bool(status != StatusCode.FAILED_PRECONDITION)
+    return library.commpool_import_release(handle, pointer, stream_handle(stream)) in _GONE
 
 
 def _close(handle: int) -> bool:
-    """Whether an import is closed: a capture keeps it."""
-    return bool(library.commpool_import_close(handle) != StatusCode.FAILED_PRECONDITION)
+    """Whether an import is closed: a capture keeps it, and a device that is busy for longer than the deadline."""
+    return library.commpool_import_close(handle) in _GONE
 
 
 _Kind = TypeVar("_Kind", bound=SharedBlock)
@@ -169,9 +186,9 @@ class SharedPool(Owner):
         Args:
           ticket: of the block.
           stream: its last work is done before the memory serves again; it lives until the block has gone. `read` takes
-            others too.
+            others too. A default stream is the one of the import's device.
           mutable: False: the program knows that nobody writes to it any more, so `read` asks nobody, may lie in a
-            capture, and of `stream` costs nothing.
+            capture, and of `stream` costs nothing. A sleep of the owner's pool waits for no such read.
 
         Raises:
           InvalidArgument: it is no ticket of a block, or of another pool.
@@ -180,10 +197,10 @@ class SharedPool(Owner):
           Exhausted: the import has 8192 blocks.
           RemoteFailure: the owner has ended before the block's segment was mapped.
         """
-        stream_handle(stream)  # refused before anything is held
         return self._block(SharedBlock, ticket, stream, mutable)
 
     def _block(self, kind: type[_Kind], ticket: str, stream: Stream, mutable: bool) -> _Kind:
+        place_on(stream, self.device)  # refused before anything is held
         try_left()
         pointer, nbytes = library.import_block(self.handle, options.text_of("ticket", ticket))
         made = kind(self, int(pointer), int(nbytes), stream, mutable)
@@ -192,6 +209,8 @@ class SharedPool(Owner):
 
     def stats(self) -> SharedStatistics:
         """What this process holds of it now."""
+        if not self._closing.alive:
+            raise NotFound("the import is closed")
         held = [block.nbytes for block in self._held if block.nbytes]
         return SharedStatistics(len(held), sum(held))
 
@@ -212,6 +231,8 @@ class SharedPool(Owner):
         if self._closing.alive:
             library.import_close(self.handle)
             self._closing.detach()
+            for block in list(self._held):
+                block._unmapped()
 
     def __enter__(self) -> SharedPool:
         return self

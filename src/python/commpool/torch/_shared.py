@@ -9,12 +9,12 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 import commpool
-from commpool.handles import Stream, stream_handle
+from commpool.handles import Stream
 
 
-def stream_of(device: int, stream: Stream) -> int:
-    """The handle of a stream; None is torch's current one of the device."""
-    return torch.cuda.current_stream(device).cuda_stream if stream is None else stream_handle(stream)
+def stream_of(device: int, stream: Stream) -> Stream:
+    """The stream; None is torch's current one of the device."""
+    return torch.cuda.current_stream(device) if stream is None else stream
 
 
 class SharedBlock(commpool.SharedBlock):
