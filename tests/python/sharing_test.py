@@ -89,19 +89,27 @@ class Blocks(Sharing):
             self.assertEqual(self.other.says("values(known)"), [6, 6])
 
     def test_that_are_read_without_asking_serve_again_after_the_reads_on_any_stream(self):
+        for current in (0, 1):  # device of the reading thread
+            for work in ("with block.read(stream): before.begin(stream)",
+                         "before.begin(stream); block.record_stream(stream)"):
+                self.expect_pending_until_read(current, work)
+
+    def expect_pending_until_read(self, current, work):
         block, *others = [self.filled(6) for _ in range(3)]
         ticket = self.pool.share(block, mutable=False)
-        self.other.does(f"shared = commpool.Pool.import_({ticket!r}); block = shared.block({ticket!r}, mutable=False)")
+        self.other.does(f"shared = commpool.Pool.import_({ticket!r}, device=0)")
         self.other.does("stream, before = emulated.Stream(), emulated.Hold()")
         self.addCleanup(self.other.does, "before.end()")
-        self.other.does("with block.read(stream): before.begin(stream)")
+        self.other.does(f"emulated.make_current({current}); block = shared.block({ticket!r}, mutable=False)")
+        self.other.does(work)
         self.other.does("block.free()")
         block.free()
         for other in others:  # with an answer about the second one the owner has heard all that came before the first
             self.other.does(f"other = shared.block({self.pool.share(other)!r})")
-        self.assertIn("pending", [block.state for block in self.pool.snapshot().blocks])
+        self.assertIn("pending", [block.state for block in self.pool.snapshot().blocks], (current, work))
         self.other.does("before.end()")
         self.await_reusable()
+        self.other.does("shared.close()")
 
     def test_that_are_read_without_asking_are_read_by_streams_that_capture(self):
         block = self.filled(6)
@@ -150,6 +158,28 @@ class Blocks(Sharing):
         self.other.does("reading.__exit__(None, None, None)")
         with pool.update(block):
             pass
+
+    def test_end_a_read_and_an_update_whose_stream_fails(self):
+        block = self.filled(3)
+        self.take("block", block)
+        fail = "commpoolEmulatorInjectFault"
+        for call in ("cuStreamIsCapturing", "cuEventRecord"):  # before the begin, and at the end
+            self.other.does(f"emulated.cuda().{fail}(b'{call}', 0, 1, 400)")
+            with self.assertRaisesRegex(OtherError, f"^DriverError: {call}"):
+                self.other.does("with block.read(): pass")
+            getattr(emulated.cuda(), fail)(call.encode(), 0, 1, 400)
+            with self.assertRaisesRegex(commpool.DriverError, call):
+                with self.pool.update(block, self.stream):
+                    pass
+        with self.pool.update(block, self.stream):
+            self.stream.fill(block, 4)
+        self.assertEqual(self.other.says("values(block)"), [4, 4])
+
+    def test_are_read_on_no_default_stream_of_another_device(self):
+        self.take("block", self.filled(3))
+        self.other.does("class Default:\n  device_id = 1\n  def __cuda_stream__(self): return 0, 0")
+        with self.assertRaisesRegex(OtherError, "^InvalidArgument: .*device 1"):
+            self.other.does("block.read(Default())")
 
     def test_serve_again_once_the_other_lets_go(self):
         for letting_go in ("block.free()", "del block", "block.__exit__()", "shared.close()"):
@@ -362,8 +392,16 @@ class Refusals(Sharing):
     def test_after_the_import_was_closed(self):
         self.take("block", self.filled(1))
         self.other.does("shared.close(); shared.close()")
-        with self.assertRaisesRegex(OtherError, "^NotFound: "):
-            self.other.does("values(block)")
+        for line in ("values(block)", "shared.stats()"):
+            with self.assertRaisesRegex(OtherError, "^NotFound: "):
+                self.other.does(line)
+        block = self.filled(1)
+        ticket = self.pool.share(block, mutable=False)
+        self.other.does(f"shared = commpool.Pool.import_({ticket!r}); block = shared.block({ticket!r}, mutable=False)")
+        self.other.does("shared.close()")
+        for line in ("values(block)", "block.array(16)"):
+            with self.assertRaisesRegex(OtherError, "^NotFound: |^InvalidArgument: "):
+                self.other.does(line)
 
     def test_to_free_as_a_block_of_this_process(self):
         self.take("block", self.filled(1))
@@ -409,6 +447,18 @@ class Imports(Sharing):
         block = self.filled(2)
         self.take("block", block)
         self.other.does("del block, shared")
+        self.sleep_once_nobody_imports()
+        self.pool.wake()
+
+    def test_that_end_while_the_device_is_busy_are_closed_later(self):
+        block, kept = self.filled(2), self.filled(3)
+        ticket = self.pool.share(block)
+        self.other.does(f"shared = commpool.Pool.import_({ticket!r}, deadline_ms=50); block = shared.block({ticket!r})")
+        self.other.does("stream, work = emulated.Stream(), emulated.Hold(); work.begin(stream)")
+        self.other.does("del block, shared")
+        self.other.does("work.end(); stream.synchronize()")
+        self.take("kept", kept)
+        self.other.does("shared.close()")
         self.sleep_once_nobody_imports()
         self.pool.wake()
 

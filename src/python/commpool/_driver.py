@@ -118,7 +118,17 @@ def _captures(driver: Any, stream: int) -> Optional[bool]:
     """None where a capture keeps the driver from saying, as of stream 0 while another one captures."""
     status = ctypes.c_int()
     result = driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
-    return None if result in _CAPTURE_ERRORS else result == 0 and status.value != 0
+    if result in _CAPTURE_ERRORS:
+        return None
+    if result != 0:
+        raise DriverError(f"cuStreamIsCapturing of stream {stream:#x} failed with {result}: was the stream destroyed?")
+    return status.value != 0
+
+
+def synchronize(device: int) -> None:
+    """Waits for all work of a device."""
+    with on_device(device) as driver:
+        _call(driver, "cuCtxSynchronize")
 
 
 def current_device() -> Optional[int]:

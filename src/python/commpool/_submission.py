@@ -6,7 +6,7 @@ import contextlib
 from typing import Any, Callable, Generic, TypeVar
 
 from . import _driver
-from .errors import CommpoolError, FailedPrecondition
+from .errors import CommpoolError, DriverError, FailedPrecondition
 from .handles import Stream, stream_handle
 
 _Value = TypeVar("_Value")
@@ -36,8 +36,9 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
     __slots__ = ("_value", "_device", "_stream", "_begin", "_end", "_open")
 
     def __init__(self, value: _Value, device: int, stream: Stream, begin: Callable[[], Any],
-                 end: Callable[[], Any]) -> None:
-        """Of work on the stream, which lives as long as this object. `value`: what `with` names."""
+                 end: Callable[[int], Any]) -> None:
+        """Of work on the stream, which lives as long as this object; `end` gets its handle. `value`: what `with` names.
+        """
         self._value, self._begin, self._end, self._open = value, begin, end, False
         self._device, self._stream = device, stream
 
@@ -45,10 +46,22 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
         return _driver.captures(self._device, stream_handle(self._stream))
 
     def _ends(self) -> bool:
-        if self._captures():
-            return False
-        self._end()
+        with contextlib.suppress(DriverError):  # then the stream is gone, and captures no more
+            if self._captures():
+                return False
+        self._end_once()
         return True
+
+    def _end_once(self) -> None:
+        """Where the stream fails, as one that was destroyed, it ends behind all work of the device."""
+        try:
+            self._end(stream_handle(self._stream))
+        except FailedPrecondition:
+            raise
+        except CommpoolError:
+            _driver.synchronize(self._device)
+            self._end(0)
+            raise
 
     def __enter__(self) -> _Value:
         # An end in a capture is refused, and other processes would wait for it.
@@ -63,7 +76,7 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
     def __exit__(self, *error: Any) -> None:
         self._open = False
         try:
-            self._end()
+            self._end_once()
         except FailedPrecondition as failure:
             if not self._captures():
                 raise

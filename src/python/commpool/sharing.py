@@ -76,7 +76,7 @@ class Sharer:
         """
         written = pointer_of(block)
         return Submission(None, self.device, stream, functools.partial(library.update_begin, written),
-                          functools.partial(library.update_end, written, stream_handle(stream)))
+                          functools.partial(library.update_end, written))
 
     @classmethod
     def import_(cls, ticket: str, *, device: Optional[Device] = None, addresses: AddressesWord = "any",
