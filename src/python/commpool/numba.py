@@ -12,6 +12,8 @@ until one wait for the device, which serves several arrays.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import ctypes
 import itertools
 import weakref
@@ -57,6 +59,7 @@ class _Frees:
         self._context = context
         self._numbers = itertools.count(1)
         self._waited = 0
+        self._left: collections.deque[tuple[int, int]] = collections.deque()  # Numba has forgotten them
 
     def note(self, pointer: int) -> tuple[int, int]:
         """Notes a block to free. Numba keeps the result until it calls this object."""
@@ -65,12 +68,26 @@ class _Frees:
     __name__ = "commpool.free"  # the destructor's name in Numba's log
 
     def __call__(self, item: tuple[int, int]) -> None:
-        number, pointer = item
+        self._left.append(item)
+        self.free()
+
+    def free(self) -> None:
+        """Frees what Numba has let go: a wait that failed leaves some."""
+        with contextlib.suppress(IndexError):  # none is left
+            while True:
+                item = self._left.popleft()
+                try:
+                    self._wait_for(item[0])
+                except BaseException:
+                    self._left.append(item)
+                    raise
+                _adapters.give_back("Numba", item[1])
+
+    def _wait_for(self, number: int) -> None:
         if number > self._waited:
             before = next(self._numbers)  # what is noted from here on may be used by work that this wait does not see
             self._context.synchronize()
             self._waited = max(self._waited, before)  # not earlier: other threads free too, and a wait may fail
-        _adapters.give_back("Numba", pointer)
 
 
 class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-defined]
@@ -95,6 +112,7 @@ class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-
             pointer = _adapters.allocate(pool, device, size, 0)
         except errors.OutOfMemory:
             self.deallocations.clear()
+            self._frees.free()
             pointer = _adapters.allocate(pool, device, size, 0)
         self.allocations[pointer] = pointer
         memory = _cuda.MemoryPointer(weakref.proxy(self.context), ctypes.c_void_p(pointer), size,

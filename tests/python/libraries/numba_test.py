@@ -79,14 +79,17 @@ class NumbaArrays(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "the wait failed"):
             frees(first)
         self.assertEqual(self.blocks(), 2)
-        frees(third)  # noted before the wait that has ended
-        fourth = frees.note(first[1])
+        frees(third)  # noted before the wait that has ended, as the first one was
+        self.assertEqual(self.blocks(), 0)
+        fourth = frees.note(self.adapter._adapters.allocate(self.pool, 0, 1000, 0))
         context.synchronize.side_effect = RuntimeError("the wait failed")
-        for item in (fourth, fourth):
+        for free in (lambda: frees(fourth), frees.free):
             with self.assertRaises(RuntimeError):
-                frees(item)
+                free()
         self.assertEqual((context.synchronize.call_count, self.blocks()), (4, 1))
-        commpool.free(first[1])
+        context.synchronize.side_effect = None
+        frees.free()
+        self.assertEqual(self.blocks(), 0, "Numba has forgotten it")
 
     def test_may_be_freed_while_another_stream_works_on_them(self):
         busy, next_one = arrays().stream(), arrays().stream()
