@@ -26,20 +26,23 @@ _PLACES = {"pinned": "host", "mmap": "pageable"}
 
 
 class Member:
-    """One of them, and whether these names have put it to sleep. Any thread."""
+    """One of them. Any thread."""
 
     def __init__(self, name: str, device: int) -> None:
         """Makes the pool: no memory yet."""
         self.pool = Pool(name, device=device)
-        self.asleep = False
         self._lock = threading.RLock()
+
+    @property
+    def asleep(self) -> bool:
+        """Also after a sleep that failed on its way back."""
+        return self.pool.asleep
 
     def sleep(self, **how: Any) -> None:
         """Nothing where it sleeps already. The program minds graphs, as it has to with the names' own library."""
         with self._lock:
             if not self.asleep:
                 self.pool.sleep(graphs="no_collectives", **how)
-                self.asleep = True
 
     def wake(self, retain: Optional[bool] = None) -> None:
         """Nothing where it is awake. Unless `retain` is None it says whether what was kept stays."""
@@ -48,7 +51,6 @@ class Member:
                 if retain is not None:
                     self.pool.retain(retain)
                 self.pool.wake()
-                self.asleep = False
 
     def serves(self) -> bool:
         """Whether it is awake. One that nobody uses is woken for that, if there is memory."""
