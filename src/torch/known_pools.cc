@@ -100,6 +100,8 @@ void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
       if (kind != PoolKind::kUnknown) known->kind = kind;
       return;
     }
+    commpool_statistics unused;
+    std::erase_if(pools_, [&](const KnownPool& known) { return !ReadStatistics(known.pool, &unused); });  // destroyed
     const auto place =
         std::find_if(pools_.begin(), pools_.end(), [&](const KnownPool& known) { return known.pool > pool; });
     pools_.insert(place, {pool, device, kind, MempoolId_t{0, kFirstId + pool}, 0, {}, {}});

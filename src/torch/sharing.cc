@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
 
 #include "src/torch/commpool_calls.h"
@@ -18,9 +19,9 @@ namespace {
 
 // The layout of the version that PyTorch writes, which a handle of its own says.
 const HandleLayout& NativeLayout() {
-  void* const block = Native()->raw_alloc(1);
-  const std::string handle = Native()->shareIpcHandle(block).handle;
-  Native()->raw_delete(block);
+  const std::unique_ptr<void, void (*)(void*)> block(Native()->raw_alloc(1),
+                                                     [](void* pointer) { Native()->raw_delete(pointer); });
+  const std::string handle = Native()->shareIpcHandle(block.get()).handle;
   TORCH_CHECK(!handle.empty(), "commpool: PyTorch made an empty handle");
   const HandleLayout* const layout = LayoutOf(handle[0]);
   TORCH_CHECK(layout != nullptr, "commpool: this PyTorch writes handles of version ", int{handle[0]},
