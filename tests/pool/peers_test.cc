@@ -95,7 +95,7 @@ TEST_F(Peers, OwnTheirDefaultStreamInMemoryOfCudaMalloc) {
   {
     BlockStore& blocks = Get(linear).blocks();
     MutexLock lock(blocks.mutex());
-    EXPECT_EQ(PlaceOf(std::as_const(blocks.engine()).heap().FindStart(block)->stream), 1);
+    EXPECT_EQ(PlaceOf(blocks.engine().heap().FindStart(block)->stream), 1);
   }
   EXPECT_TRUE(runtime().Free(block).ok());
 }

@@ -115,7 +115,7 @@ void CheckPages(const ExpandableEngine& engine) {
     end = address + size;
     bytes += size;
     for (Address at = address; at < end;) {
-      const Block* const block = static_cast<const Engine&>(engine).heap().Find(at);
+      const Block* const block = engine.heap().Find(at);
       COMMPOOL_CHECK(block != nullptr && !IsHole(*block), "a page lies where the pool has no memory");
       at = AddressOf(*block) + block->bytes;
     }

@@ -18,11 +18,11 @@ constexpr uint64_t kPoolShare = 256;
 
 Block* CachingEngine::TakeGathered(Fit fit) {
   Gather(fit.stream, fit.part);
-  Block* const block = heap().Take(fit);
+  Block* const block = own_heap().Take(fit);
   const bool spares_growth = fit.reuse == Reuse::kAnyStream || fit.part != kCommonPart;
   if (block != nullptr || fit.space == Space::kLarge || !(spares_growth || reserved_)) return block;
   fit.space = Space::kLarge;
-  return heap().Take(fit);
+  return own_heap().Take(fit);
 }
 
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
@@ -43,11 +43,11 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   Fit fit{sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part};
-  if (heap().FindFree(fit) != nullptr) return Grow{};
+  if (own_heap().FindFree(fit) != nullptr) return Grow{};
   Gather(stream, part);
-  if (heap().FindFree(fit) != nullptr) return Grow{};
+  if (own_heap().FindFree(fit) != nullptr) return Grow{};
   if (part != kCommonPart || reserved_) fit.space = Space::kLarge;
-  return heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space, part};
+  return own_heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space, part};
 }
 
 Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
@@ -76,7 +76,7 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
   uint64_t excess = request.Excess(bytes);
   for (const SegmentIndex index : LongestUnusedSegments()) {
     if (!IsIdle(index) || (request.pinned != nullptr && request.pinned(index))) continue;
-    const uint64_t gone = heap().segments().at(index)->range.bytes;
+    const uint64_t gone = own_heap().segments().at(index)->range.bytes;
     if (gone > room && excess == 0) continue;
     room -= std::min(room, gone);
     excess -= std::min(excess, gone);

@@ -62,14 +62,14 @@ class CachingEngine : public Engine {
  private:
   // Merges free memory that the stream may take at once.
   void Gather(StreamKey stream, Part part) {
-    if (own_reuse() == OwnReuse::kAtOnce) heap().Unify(stream, part);
+    if (own_reuse() == OwnReuse::kAtOnce) own_heap().Unify(stream, part);
   }
   // Free memory that may serve a request.
   Reuse ReuseFor(Reuse asked) const { return own_reuse() == OwnReuse::kOncePassed ? Reuse::kIdle : asked; }
 
   // A block cut from free memory; null where none is large enough.
   Block* Take(const Fit& fit) {
-    Block* const block = heap().Take(fit);
+    Block* const block = own_heap().Take(fit);
     return block != nullptr ? block : TakeGathered(fit);
   }
   // Where nothing fits at once: merges the stream's memory, and then takes a small block from among large ones where

@@ -129,7 +129,7 @@ class Engine {
   // `now`.
   void NoteHolding(const Holding& holding);
   void ResetPeaks();
-  // For whoever looks at the books: a debugger, tests.
+  // The blocks, for a search and for tests.
   const Heap& heap() const { return heap_; }
 
  protected:
@@ -143,7 +143,7 @@ class Engine {
   Engine(Engine&&) = default;
 
   const EngineOptions& options() const { return options_; }
-  Heap& heap() { return heap_; }
+  Heap& own_heap() { return heap_; }
   // The counters that need no search: not free, largest and pending bytes.
   const Counters& sums() const { return counters_; }
 

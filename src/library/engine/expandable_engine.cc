@@ -72,7 +72,7 @@ uint64_t ExpandableEngine::SmallPageBytes(const RequestSizes& sizes) const {
 }
 
 SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
-  return heap().AddSegment(range, space, BlockState::kUnmapped);
+  return own_heap().AddSegment(range, space, BlockState::kUnmapped);
 }
 
 bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
@@ -107,8 +107,8 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   if (!growth.ok() || growth->bytes == 0 || reuse != Reuse::kAnyStream || part != kCommonPart) return growth;
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
-  if (heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
-  heap().UnifyAll(sizes->space);
+  if (own_heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
+  own_heap().UnifyAll(sizes->space);
   return Grow{};
 }
 
@@ -124,7 +124,7 @@ Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Don
   }
   // Memory that merges with what a captured stream used serves nobody until the capture ends.
   if (request.part == kCommonPart && request.capturing) pages.claimant.stream = request.stream;
-  return GrowthPlan(std::move(pages), heap());
+  return GrowthPlan(std::move(pages), own_heap());
 }
 
 Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
@@ -166,15 +166,15 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   request.granularity = options().granularity;
   request.page_bytes = PageBytes(sizes);
   request.part = part;
-  Expansion plan = PlanExpansion(heap(), pages_, request);
+  Expansion plan = PlanExpansion(own_heap(), pages_, request);
   if (plan.made_bytes() == 0 || part != kCommonPart) return plan;
   if (reuse == Reuse::kAnyStream && !IsWithin(options().slack.wait_share, bytes, sizes.block_bytes)) {
     request.reuse = reuse;
-    plan = PlanExpansion(heap(), pages_, request);
+    plan = PlanExpansion(own_heap(), pages_, request);
   }
   if (donors == Donors::kWhole && !IsWithin(options().slack.splinter_share, bytes, plan.made_bytes())) {
     request.donors = Donors::kAll;
-    plan = PlanExpansion(heap(), pages_, request);
+    plan = PlanExpansion(own_heap(), pages_, request);
   }
   if (!IsWithin(options().slack.small_page_share, bytes, plan.made_bytes())) CutPages(SmallPageBytes(sizes), plan);
   if (request.reuse == Reuse::kAnyStream) plan.unites = sizes.space;
@@ -220,7 +220,7 @@ void ExpandableEngine::Complete(const Expansion& expansion) {
     MovePage({move.from, move.bytes}, move.to, expansion.claimant);
   }
   complete_made(std::numeric_limits<Address>::max());
-  if (expansion.unites) heap().UnifyAll(*expansion.unites);
+  if (expansion.unites) own_heap().UnifyAll(*expansion.unites);
 }
 
 void ExpandableEngine::Unclaim(const Expansion& expansion, size_t first_move) {

@@ -22,7 +22,7 @@ class ExpandableEngine final : public CachingEngine {
   // Adds addresses for small or for large blocks, without memory.
   SegmentIndex AddTerritory(const SegmentRange& range, Space space);
   // REQUIRES: it has no page.
-  void RemoveTerritory(SegmentIndex index) { heap().RemoveSegment(index); }
+  void RemoveTerritory(SegmentIndex index) { own_heap().RemoveSegment(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;
 
   // The segment that Allocate would ask for; 0 bytes where free memory is enough. With kAnyStream it counts memory that

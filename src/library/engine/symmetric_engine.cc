@@ -15,7 +15,7 @@ constexpr Reasons kRanks = ReasonsOf(Reason::kRanks);
 
 Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  Block* const block = heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse});
+  Block* const block = own_heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse});
   log_.Append(block == nullptr ? SequenceCall::kRefused : SequenceCall::kAllocate, bytes);
   if (block == nullptr) return Outcome(Grow{sizes.block_bytes});
   block->part = part;
@@ -41,12 +41,12 @@ Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
 }
 
 void SymmetricEngine::ReleasePart(Part part) {
-  for (const auto& [index, segment] : heap().segments()) {
+  for (const auto& [index, segment] : own_heap().segments()) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->part != part) continue;
-      heap().LeavePart(block);
+      own_heap().LeavePart(block);
       // The ranks still close it, so nothing merges while this goes through the list.
-      if (engine::IsClosedBy(*block, Reason::kGraph)) heap().EndReason(block, Reason::kGraph);
+      if (engine::IsClosedBy(*block, Reason::kGraph)) own_heap().EndReason(block, Reason::kGraph);
     }
   }
 }
@@ -72,13 +72,13 @@ void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
   for (const Sequence sequence : ascending) {
     const auto found = offered.find(sequence);
     COMMPOOL_CHECK(found != offered.end(), "a free is applied that this rank did not offer");
-    heap().EndReason(found->second, Reason::kRanks);
+    own_heap().EndReason(found->second, Reason::kRanks);
   }
 }
 
 void SymmetricEngine::BeginEpoch() {
-  COMMPOOL_CHECK(heap().closed().empty(), "an epoch begins while a free waits for other ranks");
-  heap().BeginAgain();
+  COMMPOOL_CHECK(own_heap().closed().empty(), "an epoch begins while a free waits for other ranks");
+  own_heap().BeginAgain();
   log_ = SequenceLog();
   next_sequence_ = 0;
 }
