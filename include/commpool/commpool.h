@@ -422,7 +422,7 @@ typedef struct commpool_statistics {
   commpool_counter reserved_bytes;    /* of segments: what the driver gave */
   commpool_counter reserved_segments; /* that the pool has */
   uint64_t free_bytes;                /* reserved and not in live blocks; some of it only for some streams */
-  uint64_t pending_bytes;             /* of free_bytes: behind streams' work, ranks, importers or a graph */
+  uint64_t pending_bytes;             /* of free_bytes: behind recorded streams, ranks, importers or a graph */
   uint64_t largest_free_block_bytes;  /* free in one piece, at most */
   uint64_t registered_segments;       /* summed over communicators and registrars */
   uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
@@ -441,8 +441,8 @@ COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
 
 typedef enum commpool_block_state {
   COMMPOOL_BLOCK_LIVE = 0,
-  COMMPOOL_BLOCK_FREE = 1,
-  COMMPOOL_BLOCK_PENDING = 2, /* freed, and behind streams' work, other ranks, importers or a graph */
+  COMMPOOL_BLOCK_FREE = 1,    /* for `stream` at once; for others behind its work, or its next call if not promised */
+  COMMPOOL_BLOCK_PENDING = 2, /* freed, and behind recorded streams, other ranks, importers or a graph */
   COMMPOOL_BLOCK_CACHED = 3,  /* freed, in a thread's cache */
   COMMPOOL_BLOCK_UNMAPPED = 4 /* addresses of an expandable pool that have no memory now */
 } commpool_block_state;
