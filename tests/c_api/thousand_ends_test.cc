@@ -70,15 +70,22 @@ class ThousandEnds : public DriverTest {
     AllowLeak("");  // the emulator's own check; this test has a stricter one
   }
 
-  // Each call makes one object of a kind, uses it and ends it.
+  // Each call makes one object of a kind, uses it and ends it. What a thousand leave grows in both halves; a table that
+  // doubles does so in one.
   static void ExpectFlat(const std::function<void()>& make_and_end) {
     for (int object = 0; object < 500 && !HasFailure(); ++object) make_and_end();
-    const Footprint before = Footprint::Now();
-    for (int object = 0; object < 500 && !HasFailure(); ++object) make_and_end();
+    Footprint before;
     Footprint after = Footprint::Now();
-    // A thread that has ended is listed for a moment longer.
-    for (int look = 0; look < 1000 && !after.IsFlatSince(before); ++look) after = Footprint::Now();
-    EXPECT_TRUE(after.IsFlatSince(before)) << before << "; then " << after;
+    bool flat = false;
+    for (int half = 0; half < 2 && !flat; ++half) {
+      before = after;
+      for (int object = 0; object < 500 && !HasFailure(); ++object) make_and_end();
+      after = Footprint::Now();
+      // A thread that has ended is listed for a moment longer.
+      for (int look = 0; look < 1000 && !after.IsFlatSince(before); ++look) after = Footprint::Now();
+      flat = after.IsFlatSince(before);
+    }
+    EXPECT_TRUE(flat) << before << "; then " << after;
   }
 
   commpool_pool Make() {
