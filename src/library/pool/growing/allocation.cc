@@ -195,14 +195,13 @@ Result<bool> GrowingMode::ShareStreams(Request& request) {
 // After it free neighbours merge, whichever streams used them.
 Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
   PoolEvents::Count(basis_.events.host_waits);
-  const Status waited = blocks_.WaitForDevice();
+  const Status waited = grower_->AwaitDevice();
   // The later steps would wait as long, for no more memory.
   if (waited.code() == StatusCode::kDeadlineExceeded) {
     return OutOfMemory(waited.message(), " So there is ", OutOfMemoryFor(request).message());
   }
-  // Nobody waits beside a capture: the later steps may find what is idle.
-  if (waited.code() == StatusCode::kFailedPrecondition) {
-    request.failure = OutOfMemory(waited.message());
+  if (waited.code() == StatusCode::kOutOfMemory) {
+    request.failure = waited;
     return false;
   }
   COMMPOOL_TRY(waited);

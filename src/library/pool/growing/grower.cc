@@ -169,18 +169,19 @@ Status Grower::CarryOut(Growth& growth) {
       case Kind::kAwait:
         COMMPOOL_TRY(Await(std::chrono::microseconds(step.microseconds)));
         break;
-      case Kind::kAwaitDevice: {
-        const Status waited = blocks_.WaitForDevice();
-        // Nobody waits beside a capture: to the request that is a lack of memory.
-        if (waited.code() == StatusCode::kFailedPrecondition) return OutOfMemory(waited.message());
-        COMMPOOL_TRY(waited);
+      case Kind::kAwaitDevice:
+        COMMPOOL_TRY(AwaitDevice());
         break;
-      }
       default:
         COMMPOOL_TRY(Do(step, growth));
     }
   }
   return Status();
+}
+
+Status Grower::AwaitDevice() {
+  Status waited = blocks_.WaitForDevice();
+  return waited.code() == StatusCode::kFailedPrecondition ? OutOfMemory(waited.message()) : waited;
 }
 
 // `now` is read before the streams are asked: an answer covers only what was freed by then.

@@ -45,6 +45,9 @@ class Grower : protected PoolParts {
   // All free memory that is known to be idle, without a wait for anything, also for the growth lock: where another
   // thread has it nothing is released. REQUIRES: the caller keeps the pool alive.
   Result<uint64_t> ReleaseAtOnce();
+  // Waits for the device, so that free memory becomes idle memory. kOutOfMemory beside a capture, which the wait would
+  // break: to a request that is a lack of memory.
+  Status AwaitDevice();
   // For a stream whose handle will be recycled, as BlockStore::ForgetStream. Takes the growth lock.
   void ForgetStream(StreamKey stream);
 
