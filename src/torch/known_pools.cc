@@ -100,17 +100,26 @@ void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
       if (kind != PoolKind::kUnknown) known->kind = kind;
       return;
     }
-    commpool_statistics unused;
-    std::erase_if(pools_, [&](const KnownPool& known) { return !ReadStatistics(known.pool, &unused); });  // destroyed
     const auto place =
         std::find_if(pools_.begin(), pools_.end(), [&](const KnownPool& known) { return known.pool > pool; });
     pools_.insert(place, {pool, device, kind, MempoolId_t{0, kFirstId + pool}, 0, {}, {}});
     for (const auto& [peer, owner] : peers_)
       if (owner == device) peers.push_back(peer);
   }
+  ForgetGone();
   TakeOverFraction(device);
   // Grants each peer on its own, so that a failure of one does not stop the others.
   for (const int peer : peers) Commpool().pool_grant(pool, &peer, 1);
+}
+
+// The library is asked without the lock.
+void KnownPools::ForgetGone() {
+  commpool_statistics unused;
+  for (const KnownPool& asked : Named(kEverything)) {
+    if (ReadStatistics(asked.pool, &unused)) continue;
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pools_, [&](const KnownPool& known) { return known.pool == asked.pool; });
+  }
 }
 
 std::optional<KnownPool> KnownPools::Of(commpool_pool pool) {

@@ -91,6 +91,7 @@ class KnownPools {
   template <typename Predicate>
   std::vector<KnownPool> Select(const Predicate& wanted);
   KnownPool* Find(commpool_pool pool);  // the caller holds the mutex
+  void ForgetGone();
 
   std::mutex mutex_;
   std::vector<KnownPool> pools_;            // sorted by handle
