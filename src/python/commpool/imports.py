@@ -107,10 +107,10 @@ class SharedBlock(Buffer):
             except CommpoolError:  # this process has the block still
                 self._letting_go = weakref.finalize(self, kept[1], *kept[2])
                 raise
-            self._block, self.pointer, self.nbytes = 0, 0, 0
+            self._end()
 
-    def _unmapped(self) -> None:
-        """Its import has let it go."""
+    def _end(self) -> None:
+        """It has been let go, or its import closed."""
         self._letting_go.detach()
         self._block, self.pointer, self.nbytes = 0, 0, 0
 
@@ -232,7 +232,7 @@ class SharedPool(Owner):
             library.import_close(self.handle)
             self._closing.detach()
             for block in list(self._held):
-                block._unmapped()
+                block._end()
 
     def __enter__(self) -> SharedPool:
         return self
