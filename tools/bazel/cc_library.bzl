@@ -8,7 +8,10 @@ load("//tools/bazel:precompiled.bzl", "copts_of")
 
 _HEADERS = "//tools/bazel/precompiled:headers"
 
-def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
+# For sources with FAST_PATHS that include pools.
+OF_POOLS = "//tools/bazel/precompiled:of_pools"
+
+def cc_library(name, srcs = [], copts = [], deps = [], precompiled = _HEADERS, **attributes):
     """As the native rule.
 
     Args:
@@ -16,11 +19,12 @@ def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
       srcs: likewise.
       copts: likewise.
       deps: likewise; the compiled headers are added where there is something to compile.
+      precompiled: those headers.
       **attributes: likewise.
     """
     if srcs:
-        copts = copts_of(_HEADERS) + copts
-        deps = deps + [_HEADERS]
+        copts = copts_of(precompiled) + copts
+        deps = deps + [precompiled]
     native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
 
 def folder_library(name, only = ["*"], but = [], **attributes):

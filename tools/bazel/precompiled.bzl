@@ -26,7 +26,7 @@ def _precompiled_implementation(ctx):
         cc_toolchain = toolchain,
         source_file = header.path,
         output_file = compiled.path,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + [
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + [
             "-x",
             "c++-header",
             # Notes in it what it was made from.
@@ -69,6 +69,7 @@ def _precompiled_implementation(ctx):
 precompiled = rule(
     implementation = _precompiled_implementation,
     attrs = {
+        "copts": attr.string_list(),  # as the sources have: with others the compiled form cannot be used
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
