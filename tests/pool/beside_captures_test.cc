@@ -251,5 +251,23 @@ TEST_F(BesideCaptures, OneThatNobodyAnnouncedSurvivesTheFreeOfABlockThatItsStrea
   CheckInvariants(Get(pool));
 }
 
+// The fence was recorded before the capture began.
+TEST_F(BesideCaptures, AreServedWhatTheirStreamUsedBeforeThem) {
+  const PoolHandle pool = CreateLimited(kLarge);
+  const TestStream third;
+  const CUdeviceptr used = Allocate(pool, stream_, kLarge);
+  ASSERT_TRUE(runtime().RecordStream(used, third.get()).ok());
+  HeldWork work(driver(), third.get(), used);
+  Free(used);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(third.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(Allocate(pool, other_, kLarge), used);
+  EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(third.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  work.End();
+  Free(used);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

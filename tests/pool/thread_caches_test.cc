@@ -236,6 +236,15 @@ TEST_F(ThreadCaches, KeepTheStatisticsOfBlocksThatOthersRecord) {
   EXPECT_EQ(CachedBytes(pool), 0u);  // waits for the other stream
 }
 
+TEST_F(ThreadCaches, TakeBlocksThatTheirOwnStreamRecords) {
+  const PoolHandle pool = Create(Configured("own"));
+  const TestStream stream;
+  const CUdeviceptr block = Allocate(pool, 3000, stream.get());
+  ASSERT_TRUE(runtime().RecordStream(block, stream.get()).ok());
+  Free(block);
+  EXPECT_GT(CachedBytes(pool), 0u);
+}
+
 TEST_F(ThreadCaches, ServeNoForkedChild) {
   const PoolHandle pool = Create(Configured("parent's"));
   const CUdeviceptr live = Allocate(pool, 4096);

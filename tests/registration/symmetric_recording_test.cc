@@ -1,4 +1,6 @@
 // What recordings of a symmetric pool's ranks hold: the same calls and agreements on each, and its windows.
+#include <algorithm>
+
 #include "tests/recording/recorded_entries.h"
 #include "tests/registration/symmetric_fixture.h"
 
@@ -84,9 +86,11 @@ TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
   AllowLeak("reserved addresses");
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));
+  for (int time = 0; time < 4; ++time) Free(Allocate(100 * kKiB));
   LeaveAll();
   Connect(0);
   ExpectOk(RehomeFrom(0));
+  Free(Allocate(kMiB));
   const auto read = Recorded();
   std::map<uint64_t, std::vector<std::string>> since_made;  // by pool
   for (const auto& one : read.entries) {
@@ -97,6 +101,10 @@ TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
   }
   ASSERT_EQ(since_made.size(), static_cast<size_t>(group().size()));
   for (const auto& [pool, told] : since_made) EXPECT_EQ(told, (std::vector<std::string>{"segment", "window"}));
+  const auto calls = read.All<recording::Call>();
+  const auto in_the_new =
+      std::count_if(calls.begin(), calls.end(), [](const auto& call) { return call.value == kMiB; });
+  EXPECT_EQ(in_the_new, group().size()) << "another home begins another sequence of calls";
 }
 
 }  // namespace
