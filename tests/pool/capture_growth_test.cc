@@ -149,6 +149,28 @@ TEST_P(CaptureGrowthOf, TakesWhatWasReservedWhoeverUsedItBefore) {
   }
 }
 
+// New memory must not merge with what another stream of the capture used: the request could not take it, and grew
+// again.
+TEST_P(CaptureGrowthOf, GrowsOnceBesideMemoryThatAForkUsed) {
+  const PoolHandle pool = Create(Of(GetParam()));
+  BeginCapture(pool);
+  CUevent fork = nullptr;
+  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventRecord(fork, stream_.get()), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(other_.get(), fork, 0), CUDA_SUCCESS);
+  Free(Allocate(pool, 2 * kMiB, other_));
+  const uint64_t before = CountersOf(pool).reserved_bytes.current;
+  const CUdeviceptr block = Allocate(pool, 2 * kMiB, stream_);
+  EXPECT_LE(CountersOf(pool).reserved_bytes.current, 2 * before);
+  Free(block);
+  ASSERT_EQ(cuda().cuEventRecord(fork, other_.get()), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(stream_.get(), fork, 0), CUDA_SUCCESS);
+  ASSERT_TRUE(capture_.End().ok());
+  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
+  capture_.DestroyGraph();
+  End(pool);
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, CaptureGrowthOf, ::testing::Values(Mode::kFixed, Mode::kExpandable));
 
 // Pages of an expandable pool merge with free neighbours. But nobody can wait for a captured stream, so new pages must

@@ -122,8 +122,8 @@ Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Don
   if (pages.needs_territory) {
     return GrowthPlan({.kind = GrowthStep::Kind::kAddAddresses, .range = {0, grow.bytes}, .space = grow.space});
   }
-  // Memory that merges with what a captured stream used serves nobody until the capture ends.
-  if (request.part == kCommonPart && request.capturing) pages.claimant.stream = request.stream;
+  // Memory that merges with what another stream used serves nobody until the capture ends.
+  if (request.capturing) pages.claimant.stream = request.stream;
   return GrowthPlan(std::move(pages), own_heap());
 }
 
