@@ -1,6 +1,7 @@
 // The copies that a pool keeps: a program reads them while the pool sleeps, in each place; retains them; names the
 // blocks to keep; and somebody changes the files.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -290,6 +291,26 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   EXPECT_TRUE(pool().basis().life.open());
   EXPECT_EQ(Files().size(), 0u);
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
+  Free({block});
+}
+
+// Of the emulator's memory the bytes were never touched.
+TEST_F(Kept, AHostWithoutAddressesLeavesThePoolAwakeAndWhole) {
+  const CUdeviceptr block = runtime().AllocateFrom(pool_, 16 * kGiB, nullptr).value();
+  Fill(nullptr, block, kMiB, 1);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::ifstream pages("/proc/self/statm");
+  uint64_t count = 0;
+  pages >> count;
+  const rlimit small = {count * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + 8 * kGiB, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  const Status full = SleepAlone(pool(), Keeping(KeptIn::kPageable));
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  ExpectRefused(full, StatusCode::kOutOfMemory, "to keep blocks in");
+  EXPECT_TRUE(pool().basis().life.open());
+  EXPECT_EQ(WrongBytes(block, kMiB, 1), 0u);
   Free({block});
 }
 

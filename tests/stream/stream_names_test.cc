@@ -100,6 +100,23 @@ TEST_F(Names, HaveRoomForPromisesOfStreamsThatStay) {
   for (const CUstream stream : streams) Destroy(stream);
 }
 
+// As many as share places of the table.
+TEST_F(Names, OfManyPromisedStreamsAreTheirHandlesAtOnce) {
+  std::vector<CUstream> streams;
+  for (int count = 0; count < 1000; ++count) {
+    streams.push_back(NewStream());
+    ASSERT_TRUE(names_.Promise(streams.back()).ok());
+  }
+  for (const CUstream stream : streams) EXPECT_EQ(StreamOfKey(KeyOf(stream)), stream);
+  const CUstream unpromised = NewStream();
+  EXPECT_TRUE(IsUnpromised(KeyOf(unpromised)));
+  streams.push_back(unpromised);
+  for (const CUstream stream : streams) {
+    names_.Release(stream);
+    Destroy(stream);
+  }
+}
+
 TEST_F(Names, OfMissingStreamsAreErrors) {
   COMMPOOL_REQUIRE_EMULATOR("a driver crashes");
   const Result<StreamName> name = names_.NameOf(reinterpret_cast<CUstream>(uintptr_t{0xdead0}));
