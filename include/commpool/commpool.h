@@ -94,10 +94,8 @@ typedef enum commpool_backing {
   COMMPOOL_BACKING_PINNED = 4 /* host memory for CPU and every device, by exact size; on numa_node where that is set */
 } commpool_backing;
 
-typedef enum commpool_location {
-  COMMPOOL_LOCATION_DEVICE = 0,
-  COMMPOOL_LOCATION_HOST_NUMA = 1 /* host memory of one NUMA node, mapped to the device; VMM only */
-} commpool_location;
+/* HOST_NUMA: host memory of one NUMA node, mapped to the device; VMM only. */
+typedef enum commpool_location { COMMPOOL_LOCATION_DEVICE = 0, COMMPOOL_LOCATION_HOST_NUMA = 1 } commpool_location;
 
 typedef enum commpool_frees {
   /* A freed block serves again: in a symmetric pool after the next reserve, trim or reclaim; in a PINNED pool once the
@@ -118,13 +116,14 @@ typedef enum commpool_mode {
   COMMPOOL_MODE_EXPANDABLE = 1 /* free pages move to where a request needs them; VMM only, never registered */
 } commpool_mode;
 
-typedef enum commpool_moves {
-  COMMPOOL_MOVES_EAGER = 0,         /* an expandable pool moves free pages before it makes new ones: least memory */
-  COMMPOOL_MOVES_UNDER_PRESSURE = 1 /* only where a limit or the device leaves no room to grow: least driver time */
-} commpool_moves;
-
+/* EAGER: an expandable pool moves free pages before it makes new ones: least memory. UNDER_PRESSURE: only where a limit
+ * or the device leaves no room to grow: least driver time. */
+typedef enum commpool_moves { COMMPOOL_MOVES_EAGER = 0, COMMPOOL_MOVES_UNDER_PRESSURE = 1 } commpool_moves;
 /* Whether each stream that is passed to the pool counts as promised (commpool_promise_stream). */
 typedef enum commpool_streams { COMMPOOL_STREAMS_MAY_DIE = 0, COMMPOOL_STREAMS_OUTLIVE = 1 } commpool_streams;
+/* ONE_AT_A_TIME: graphs that captured with the pool share memory, temporaries of the largest in place of all. What one
+ * wrote holds until another runs, none runs beside another, by promise; captured one at a time. Not symmetric. */
+typedef enum commpool_replays { COMMPOOL_REPLAYS_CONCURRENT = 0, COMMPOOL_REPLAYS_ONE_AT_A_TIME = 1 } commpool_replays;
 typedef enum commpool_grants { COMMPOOL_GRANTS_READ_WRITE = 0, COMMPOOL_GRANTS_READ = 1 } commpool_grants;
 
 /* A caller's all-gather (MPI, a torch store) of `bytes` bytes of every rank, rank 0's first. Returns 0, or non-zero
@@ -181,6 +180,7 @@ typedef struct commpool_pool_options {
   void* lost_rank_context;
   uint64_t given;           /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   commpool_streams streams; /* default MAY_DIE; symmetric ORDERED frees take promised ones alone */
+  commpool_replays replays; /* of graphs that captured with it; default CONCURRENT */
   commpool_grants grants;   /* what peers may do; default READ_WRITE; READ is for VMM pools */
   const char* budget;       /* of commpool_set_budget; copied; default null: none */
 } commpool_pool_options;

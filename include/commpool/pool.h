@@ -51,6 +51,9 @@ enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVE
 // Whether the streams that a program passes to the pool outlive their use: convention 5 of commpool.h.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
+// Whether graphs that captured with the pool may run at once (commpool.h).
+enum class Replays { kConcurrent = COMMPOOL_REPLAYS_CONCURRENT, kOneAtATime = COMMPOOL_REPLAYS_ONE_AT_A_TIME };
+
 // What peers may do with the pool's memory.
 enum class Grants { kReadWrite = COMMPOOL_GRANTS_READ_WRITE, kRead = COMMPOOL_GRANTS_READ };
 
@@ -132,6 +135,7 @@ struct PoolOptions {
   commpool_on_lost_rank on_lost_rank = nullptr;
   void* lost_rank_context = nullptr;
   Streams streams = Streams::kMayDie;
+  Replays replays = Replays::kConcurrent;
 };
 
 // One quantity of a pool: its value now, its peak since the last reset, and its sum over all time.
@@ -329,6 +333,7 @@ class Pool {
     c_options.symmetric_across = options.symmetric_across;
     c_options.frees = static_cast<commpool_frees>(options.frees);
     c_options.streams = static_cast<commpool_streams>(options.streams);
+    c_options.replays = static_cast<commpool_replays>(options.replays);
     Set(options.mode, COMMPOOL_OPTION_MODE, c_options.mode, c_options.given);
     Set(options.moves, COMMPOOL_OPTION_MOVES, c_options.moves, c_options.given);
     Set(options.granularity_bytes, COMMPOOL_OPTION_GRANULARITY, c_options.granularity_bytes, c_options.given);

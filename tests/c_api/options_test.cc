@@ -108,6 +108,12 @@ INSTANTIATE_TEST_SUITE_P(
                       BadOption{"numa_node -2", [](Options& options) { options.numa_node = -2; }},
                       BadOption{"frees 2", [](Options& options) { Write(options.frees, 2); }},
                       BadOption{"grants 2", [](Options& options) { Write(options.grants, 2); }},
+                      BadOption{"replays 2", [](Options& options) { Write(options.replays, 2); }},
+                      BadOption{"replays ONE_AT_A_TIME excludes symmetric_across",
+                                [](Options& options) {
+                                  options.symmetric_across = SomeCommunicator();
+                                  options.replays = COMMPOOL_REPLAYS_ONE_AT_A_TIME;
+                                }},
                       BadOption{"alignment_bytes 0", [](Options& options) { options.alignment_bytes = 0; }},
                       BadOption{"alignment_bytes 256", [](Options& options) { options.alignment_bytes = 256; }},
                       BadOption{"alignment_bytes 1000", [](Options& options) { options.alignment_bytes = 1000; }},

@@ -97,8 +97,8 @@ class Layout(unittest.TestCase):
             for field in struct._fields_:
                 offset = getattr(struct, field[0]).offset
                 lines.append(f"_Static_assert(offsetof({name}, {field[0]}) == {offset}, \"{name}.{field[0]}\");")
-                enumerations = (r"addresses|backing|location|frees|grants|mode|moves|streams|filter|exhaust|state|keep|"
-                                r"kept|graphs|stacks")
+                enumerations = (r"addresses|backing|location|frees|grants|mode|moves|streams|replays|filter|exhaust|"
+                                r"state|keep|kept|graphs|stacks")
                 if field[1] in _SCALARS and not re.match(enumerations, field[0]):
                     lines.append(f"_Static_assert(_Generic((({name}*)0)->{field[0]}, {_SCALARS[field[1]]}: 1, "
                                  f"default: 0), \"the type of {name}.{field[0]}\");")

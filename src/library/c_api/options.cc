@@ -40,6 +40,8 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   COMMPOOL_TRY(ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode));
   COMMPOOL_TRY(ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves));
   COMMPOOL_TRY(ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams));
+  COMMPOOL_TRY(
+      ReadWord("pool options: replays", NumberOf(given.replays), {"CONCURRENT", "ONE_AT_A_TIME"}, &read->replays));
   return ReadWord("pool options: grants", NumberOf(given.grants), {"READ_WRITE", "READ"}, &read->backing.grants);
 }
 

@@ -63,6 +63,9 @@ Status WhyNotExpandable(const PoolConfiguration& options) {
 // Before anything is made. The entries of COMMPOOL_CONF are checked with it too, one by one.
 Status CheckConfiguration(const PoolConfiguration& options) {
   COMMPOOL_TRY(CheckSizes(options));
+  if (options.symmetric() && options.replays == Replays::kOneAtATime) {
+    return Invalid("replays ONE_AT_A_TIME excludes symmetric_across: a symmetric pool reuses nothing in a graph");
+  }
   return options.mode == Mode::kExpandable ? WhyNotExpandable(options) : Status();
 }
 

@@ -32,6 +32,9 @@ inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 // destroys one.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
+// Whether graphs that captured with the pool may run at once. Those that may not share one part of its memory.
+enum class Replays { kConcurrent = COMMPOOL_REPLAYS_CONCURRENT, kOneAtATime = COMMPOOL_REPLAYS_ONE_AT_A_TIME };
+
 // Who may close and destroy the pool. kLibrary: a device's default pool. No option of a program: Runtime sets it.
 enum class Keeper { kProgram, kLibrary };
 
@@ -93,6 +96,7 @@ struct PoolConfiguration {
   Mode mode = Mode::kFixed;
   Moves moves = Moves::kEager;
   Streams streams = Streams::kMayDie;
+  Replays replays = Replays::kConcurrent;
   // Of each wait for other ranks, for the device, and inside of NCCL.
   uint64_t deadline_ms = 60000;
   // Devices of this process that get access to every segment. The pool's own device may be among them.

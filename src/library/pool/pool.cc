@@ -120,7 +120,7 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, StreamKey key)
 
 // The order matters: the device's count ends last, for until then other threads must not wait for the device.
 CUstream Pool::EndCapture(CaptureHandle capture) {
-  blocks_.ClosePart(capture, captures_);
+  blocks_.ClosePart(captures_.PartOfCapture(capture), captures_);
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);

@@ -61,6 +61,7 @@ class PoolOptions(TypedDict, total=False):
     on_lost_rank: Optional[Callable[[int, bool], None]]
     tag: str
     streams: options.StreamsWord
+    concurrent_replays: bool
 
 
 _Make = TypeVar("_Make", bound=Callable[..., None])
@@ -117,7 +118,7 @@ class Pool(Together, Sharer, Registering, Inspected):
                  release_threshold: Optional[Size] = None, deadline_ms: Optional[int] = None,
                  all_gather: Optional[agreement.Agreement] = None,
                  on_lost_rank: Optional[Callable[[int, bool], None]] = None, tag: str = "",
-                 streams: options.StreamsWord = "may_die") -> None:
+                 streams: options.StreamsWord = "may_die", concurrent_replays: bool = True) -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
 
         Sizes are bytes, or texts such as "64MiB"; "64MB" means the same. What is None COMMPOOL_CONF may set.
@@ -129,8 +130,7 @@ class Pool(Together, Sharer, Registering, Inspected):
           reserve: free memory to make at once, a size; default none.
           backing: "vmm", the default, can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc,
             "pinned" memory of the host for the CPU and all devices, by exact size.
-          location: "host_numa" is memory of the host at one NUMA node, mapped to the device.
-          numa_node: a number of the system; None is the one nearest to the device; of a "pinned" pool any.
+          location, numa_node: "host_numa" is the host's memory at that node; None is the nearest, if "pinned" any.
           frees: "ordered": the ranks of a symmetric pool free in lockstep, the program promises; of a "pinned" pool,
             the CPU writes into a block only behind the stream's work. Else a pinned block waits for that to pass.
           mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
@@ -147,6 +147,7 @@ class Pool(Together, Sharer, Registering, Inspected):
           on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
           streams: "outlive": the program promises that streams outlive their use here: `release_stream` comes before
             a stream ends. Then other streams reuse what one frees after a wait of the device's, not of the host's.
+          concurrent_replays: False: its graphs share memory; what one wrote holds until another runs, never beside it.
           tag: names pools that `commpool.sleep(tag=...)` and `commpool.wake` take together.
 
         Raises:
@@ -156,18 +157,18 @@ class Pool(Together, Sharer, Registering, Inspected):
           OutOfMemory: `reserve` asks for more than there is.
         """
         with self._telling(symmetric_across, all_gather):
-            self.handle, self.name, self.device = 0, name, device_number(device)
+            self.handle, self.name, self.device, self.tag = 0, name, device_number(device), tag
             at_once = None if reserve is None else parse_size(reserve, "reserve")
             c_options = _abi.CPoolOptions()
             c_options.name, c_options.device = options.text_of("name", name), self.device
             options.text_of("tag", tag)
-            self.tag = tag
             c_options.symmetric_across = home_handle(symmetric_across, self.device)
             options.set_backing(c_options, backing)
             c_options.location = options.number_of("location", location)
             c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
             c_options.frees = options.number_of("frees", frees)
             c_options.streams = options.number_of("streams", streams)
+            c_options.replays = options.number_of("replays", "concurrent" if concurrent_replays else "one_at_a_time")
             c_options.peers, c_options.peer_count = device_array(peers, "peers")
             options.give(c_options, mode=mode, moves=moves, grants=grants, limit=limit, budget=budget,
                          alignment=alignment, segment=segment, granularity=granularity,

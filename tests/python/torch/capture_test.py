@@ -1,9 +1,11 @@
 """Graphs inside and outside of scopes: captures announce themselves, and their memory lives as long as the graph."""
 
+import os
 import unittest
 
 import torch
 
+from on_emulator import reports
 from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
 
 
@@ -160,6 +162,51 @@ class Captures(RoutedCase):
         self.assert_in(pool, made)
         self.check_replay(graph, [made])
         del graph, made, mem_pool
+
+    def graphs_of_sizes(self, pool, sizes):
+        """By torch's `pool=`: each graph fills a temporary of a size, and an output with its sum."""
+        mem_pool, graphs, outputs = commpool.mem_pool(pool), [], []
+        for number, size in enumerate(sizes):
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1], pool=mem_pool.id):
+                outputs.append(torch.full((size // 8,), number + 1, device="cuda").sum())
+        return mem_pool, graphs, outputs
+
+    def test_that_never_run_at_once_share_memory(self):
+        sizes = [64 * MIB, 48 * MIB, 32 * MIB]
+        reserved = {}
+        for concurrent in (True, False):
+            pool = self.pool(concurrent_replays=concurrent)
+            mem_pool, graphs, outputs = self.graphs_of_sizes(pool, sizes)
+            reserved[concurrent] = pool.stats().reserved_bytes.current
+            for number in (2, 0, 1):
+                graphs[number].replay()
+                self.assertEqual(outputs[number].item(), (number + 1) * (sizes[number] // 8))
+            torch.cuda.synchronize()
+            del mem_pool, graphs, outputs
+        self.assertGreaterEqual(reserved[True], sum(sizes))
+        self.assertLess(reserved[False], 64 * MIB + 16 * MIB)
+
+    def test_that_run_at_once_though_they_share_memory_are_told(self):
+        if os.environ.get("COMMPOOL_DRIVER") != "emulated":
+            self.skipTest("the emulator tells races")
+        pool = self.pool(concurrent_replays=False)
+        mem_pool, graphs, outputs = self.graphs_of_sizes(pool, [MIB, MIB])
+        other = torch.cuda.Stream()
+        graphs[0].replay()
+        with torch.cuda.stream(other):
+            graphs[1].replay()
+        torch.cuda.synchronize()
+        races = [line for line in reports() if "race" in line]
+        self.assertTrue(races)
+        self.assertIn("capture_test.py", races[0])
+        graphs[0].replay()
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            graphs[1].replay()
+        torch.cuda.synchronize()
+        self.assertEqual([output.item() for output in outputs], [MIB // 8, MIB // 4])
+        del mem_pool, graphs, outputs
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include "src/library/pool/blocks/graph_captures.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -43,6 +44,15 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   // From here on the graph owns the object, and what is instantiated from it too.
   COMMPOOL_TRY(object.MoveTo(graph));
   MutexLock lock(mutex_);
+  // A part has the number of its first capture, so that one that was given back is never meant again.
+  capture.part = handle;
+  if (basis_.configuration.replays == Replays::kOneAtATime) {
+    if (any_open()) {
+      return FailedPrecondition(
+          "another capture of the pool is open: graphs that share memory (option replays) are captured one at a time");
+    }
+    if (!captures_.empty()) capture.part = captures_.begin()->second.part;
+  }
   captures_.emplace(handle, std::move(capture));
   known_.store(captures_.size(), std::memory_order_release);
   // Last: who sees an open capture also finds it in the table.
@@ -57,6 +67,11 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   capture.ended = true;
   open_.fetch_sub(1, std::memory_order_release);
   return std::move(capture.origin);
+}
+
+engine::Part GraphCaptures::PartOfCapture(CaptureHandle capture) const {
+  MutexLock lock(mutex_);
+  return captures_.at(capture).part;
 }
 
 void GraphCaptures::NoteKey(CUstream stream, StreamKey key) {
@@ -77,9 +92,9 @@ bool GraphCaptures::IsRunning(engine::Part part) const {
   StreamKey origin = 0;
   {
     MutexLock lock(mutex_);
-    const auto found = captures_.find(part);
-    if (found == captures_.end() || found->second.ended || found->second.origin_released) return false;
-    origin = found->second.origin.key;
+    const Capture* const capture = FindOpen(part);
+    if (capture == nullptr || capture->origin_released) return false;
+    origin = capture->origin.key;
   }
   // Of a thread's own stream only that thread can ask. A use that ended in the graph costs a later wait, at most.
   if (IsPerThread(origin) && !IsReachable(origin)) return false;
@@ -93,14 +108,22 @@ bool GraphCaptures::IsJoinedBy(engine::Part part, StreamKey stream) const {
 
 void GraphCaptures::NoteFree(engine::Part part, engine::Moment moment) {
   MutexLock lock(mutex_);
-  const auto found = captures_.find(part);
-  if (found != captures_.end()) found->second.last_free = std::max(found->second.last_free, moment);
+  for (auto& [handle, capture] : captures_) {
+    if (capture.part == part && !capture.ended) capture.last_free = std::max(capture.last_free, moment);
+  }
 }
 
 engine::Moment GraphCaptures::LastFree(engine::Part part) const {
   MutexLock lock(mutex_);
-  const auto found = captures_.find(part);
-  return found == captures_.end() ? 0 : found->second.last_free;
+  const Capture* const capture = FindOpen(part);
+  return capture == nullptr ? 0 : capture->last_free;
+}
+
+const GraphCaptures::Capture* GraphCaptures::FindOpen(engine::Part part) const {
+  for (const auto& [handle, capture] : captures_) {
+    if (capture.part == part && !capture.ended) return &capture;
+  }
+  return nullptr;
 }
 
 // Without an open capture in the process it makes no driver call. A stream may belong to a capture by a join, so the
@@ -114,7 +137,7 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   if (graph == nullptr) return engine::kCommonPart;
   MutexLock lock(mutex_);
   for (const auto& [handle, capture] : captures_) {
-    if (!capture.ended && capture.number == number) return engine::Part{handle};
+    if (!capture.ended && capture.number == number) return capture.part;
   }
   return basis_.Named(
       FailedPrecondition("the stream is in a capture that this pool was not told of: begin a CaptureScope"));
@@ -152,18 +175,19 @@ bool GraphCaptures::any_gone() const {
   return std::any_of(captures_.begin(), captures_.end(), [](const auto& entry) { return entry.second.IsGone(); });
 }
 
-// Each graph is returned once, so the caller must deal with its memory now.
+// Each part is returned once, so the caller must deal with its memory now.
 std::vector<engine::Part> GraphCaptures::TakeGone() {
-  std::vector<engine::Part> gone;
-  if (!any_known()) return gone;
+  if (!any_known()) return {};
   MutexLock lock(mutex_);
-  for (const auto& [handle, capture] : captures_) {
-    if (capture.IsGone()) gone.push_back(handle);
+  std::set<engine::Part> gone;
+  for (auto entry = captures_.begin(); entry != captures_.end();) {
+    const bool is_gone = entry->second.IsGone();
+    if (is_gone) gone.insert(entry->second.part);
+    entry = is_gone ? captures_.erase(entry) : std::next(entry);
   }
-  // Not in the loop above, which walks the map.
-  for (const engine::Part part : gone) captures_.erase(part);
+  for (const auto& [handle, capture] : captures_) gone.erase(capture.part);
   known_.store(captures_.size(), std::memory_order_release);
-  return gone;
+  return {gone.begin(), gone.end()};
 }
 
 }  // namespace commpool::internal

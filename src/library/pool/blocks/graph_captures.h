@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -40,8 +41,10 @@ class GraphCaptures {
     std::set<int> devices;
   };
 
-  // kFailedPrecondition where the stream is not being captured.
+  // kFailedPrecondition where the stream is not being captured; where graphs share one part, while a capture is open.
   Status Begin(CaptureHandle capture, const Origin& origin);
+  // The part that serves the capture: its own, or that of all graphs (Replays). REQUIRES: it has begun, and not ended.
+  engine::Part PartOfCapture(CaptureHandle capture) const;
   // Returns how the capture began. REQUIRES: it has begun, and not ended.
   Origin End(CaptureHandle capture);
 
@@ -82,18 +85,20 @@ class GraphCaptures {
 
   bool Knows(engine::Part part) const {
     MutexLock lock(mutex_);
-    return captures_.contains(part);
+    return std::any_of(captures_.begin(), captures_.end(),
+                       [&](const auto& entry) { return entry.second.part == part; });
   }
   // Whether TakeGone would return any.
   bool any_gone() const;
-  // The parts whose graph, and everything made from it, is destroyed. Returns each part once. One load where nothing is
-  // known.
+  // The parts whose graphs, and everything made from them, are destroyed. Returns each part once. One load where
+  // nothing is known.
   std::vector<engine::Part> TakeGone();
 
  private:
   // A capture that is open, or whose graph may still live. An entry stays from Begin to TakeGone.
   struct Capture {
     Origin origin;
+    engine::Part part = 0;
     cuuint64_t number = 0;  // the driver's
     engine::Moment last_free = 0;
     // Shared with the driver's callback, which may come after the pool's end.
@@ -107,10 +112,12 @@ class GraphCaptures {
 
   // Waits until no graph is alive or the moment is over. Returns how many are alive.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
+  // The open capture that the part serves; null where there is none.
+  const Capture* FindOpen(engine::Part part) const COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::map<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // the handle is also the number of its part
+  std::map<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);
   std::atomic<int> open_{0};
   std::atomic<size_t> known_{0};  // the size of captures_
 };

@@ -1,0 +1,131 @@
+// Replays::kOneAtATime: graphs that never run at once share memory, until the last of them is gone.
+#include <thread>
+#include <vector>
+
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class SharedGraphMemory : public PoolTest, public ::testing::WithParamInterface<Mode> {
+ protected:
+  static PoolConfiguration Of(Replays replays) {
+    PoolConfiguration configuration = Configured("graphs");
+    configuration.mode = GetParam();
+    configuration.replays = replays;
+    return configuration;
+  }
+  CUdeviceptr Allocate(uint64_t bytes, const TestStream& stream) {
+    return runtime().AllocateFrom(pool_, bytes, stream.get()).value();
+  }
+  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
+  uint64_t reserved() { return CountersOf(pool_).reserved_bytes.current; }
+  void Begin(AnnouncedCapture& capture, const TestStream& stream) {
+    const Status begun = capture.Begin(runtime(), pool_, stream.get());
+    ASSERT_TRUE(begun.ok()) << begun.message();
+  }
+  // A temporary of the size, then an output of 2 MiB: both are filled, and the output stays live.
+  CUdeviceptr Capture(AnnouncedCapture& capture, const TestStream& stream, uint64_t temporary_bytes, uint8_t value) {
+    Begin(capture, stream);
+    const CUdeviceptr temporary = Allocate(temporary_bytes, stream);
+    Fill(stream.get(), temporary, kMiB, value);
+    const CUdeviceptr output = Allocate(2 * kMiB, stream);
+    Fill(stream.get(), output, kMiB, value);
+    Free(temporary);
+    EXPECT_TRUE(capture.End().ok());
+    CheckInvariants(Get(pool_));
+    return output;
+  }
+  void Replay(const AnnouncedCapture& capture, const TestStream& stream) {
+    CUgraphExec replay = nullptr;
+    ASSERT_EQ(cuda().cuGraphInstantiate(&replay, capture.graph(), 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuGraphLaunch(replay, stream.get()), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamSynchronize(stream.get()), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
+  }
+  uint64_t Wrong(CUdeviceptr address, uint8_t value) {
+    uint64_t wrong = 1;
+    Compare(first_.get(), address, kMiB, value, &wrong);
+    EXPECT_EQ(cuda().cuStreamSynchronize(first_.get()), CUDA_SUCCESS);
+    return wrong;
+  }
+  // A thread of the driver reports the end of a graph.
+  void AwaitEmpty() {
+    while (Get(pool_).Trim(0).ok() && reserved() > 0) std::this_thread::yield();
+    CheckInvariants(Get(pool_));
+  }
+  void TearDown() override {
+    if (pool_ != 0) {
+      EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+    }
+  }
+
+  PoolHandle pool_ = 0;
+  const TestStream first_;
+  const TestStream second_;
+};
+
+TEST_P(SharedGraphMemory, IsThatOfTheLargestGraphAndTheOutputs) {
+  for (const Replays replays : {Replays::kConcurrent, Replays::kOneAtATime}) {
+    pool_ = Create(Of(replays));
+    AnnouncedCapture captures[3];
+    std::vector<CUdeviceptr> outputs;
+    const TestStream* const streams[] = {&first_, &second_, &first_};
+    for (uint8_t graph = 0; graph < 3; ++graph) {
+      outputs.push_back(Capture(captures[graph], *streams[graph], (64 - graph * 8) * kMiB, graph + 1));
+    }
+    const uint64_t temporaries = replays == Replays::kOneAtATime ? 64 * kMiB : (64 + 56 + 48) * kMiB;
+    EXPECT_GE(reserved(), temporaries);
+    EXPECT_LE(reserved(), temporaries + 3 * 8 * kMiB) << "three outputs, each in a segment of its own at most";
+    for (const uint8_t graph : std::vector<uint8_t>{2, 0, 1, 0}) {
+      Replay(captures[graph], second_);
+      EXPECT_EQ(Wrong(outputs[graph], graph + 1), 0u) << int{graph};
+    }
+    for (const CUdeviceptr output : outputs) Free(output);
+    for (AnnouncedCapture& capture : captures) capture.DestroyGraph();
+    AwaitEmpty();
+    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+    pool_ = 0;
+  }
+}
+
+TEST_P(SharedGraphMemory, StaysUntilTheLastGraphIsGone) {
+  pool_ = Create(Of(Replays::kOneAtATime));
+  AnnouncedCapture captures[2];
+  for (AnnouncedCapture& capture : captures) Free(Capture(capture, first_, 64 * kMiB, 1));
+  const uint64_t of_graphs = reserved();
+  captures[0].DestroyGraph();
+  ASSERT_TRUE(Get(pool_).Trim(0).ok());  // waits a moment for what the driver says of the graph that is gone
+  EXPECT_EQ(reserved(), of_graphs);
+  AnnouncedCapture third;
+  Free(Capture(third, first_, 64 * kMiB, 2));
+  EXPECT_EQ(reserved(), of_graphs) << "a later graph has the part that the first one began";
+  captures[1].DestroyGraph();
+  third.DestroyGraph();
+  AwaitEmpty();
+}
+
+TEST_P(SharedGraphMemory, IsCapturedByOneAtATime) {
+  pool_ = Create(Of(Replays::kOneAtATime));
+  AnnouncedCapture first, second;
+  Begin(first, first_);
+  const Status refused = second.Begin(runtime(), pool_, second_.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("one at a time"), std::string::npos) << refused.message();
+  second.EndOnTheStream();
+  const CUdeviceptr block = Allocate(2 * kMiB, first_);
+  Free(block);
+  EXPECT_TRUE(first.End().ok());
+  second.DestroyGraph();
+  Free(Capture(second, second_, 2 * kMiB, 1));
+  first.DestroyGraph();
+  second.DestroyGraph();
+  AwaitEmpty();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SharedGraphMemory, ::testing::Values(Mode::kFixed, Mode::kExpandable));
+
+}  // namespace
+}  // namespace commpool::internal::testing
