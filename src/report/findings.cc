@@ -126,4 +126,23 @@ std::optional<std::string> DescribeDifference(const ReportModel& report) {
          report.difference->pool + " on: " + calls;
 }
 
+std::vector<std::string> DescribeBudgets(const ReportModel& report) {
+  std::map<std::string, std::pair<BudgetModel, int64_t>> most;
+  for (const RankModel& rank : report.ranks) {
+    for (const BudgetModel& budget : rank.budgets) {
+      auto& [model, of] = most[report.texts[budget.name]];
+      if (model.name != kNoText && model.peak >= budget.peak) continue;
+      model = budget;
+      of = rank.rank;
+    }
+  }
+  std::vector<std::string> texts;
+  for (const auto& [name, used] : most) {
+    const auto& [model, rank] = used;
+    texts.push_back("budget " + name + ": " + FormatBytes(model.peak) + " of " + FormatBytes(model.limit) +
+                    " at most, on device " + std::to_string(model.device) + " of rank " + std::to_string(rank));
+  }
+  return texts;
+}
+
 }  // namespace commpool::internal::report

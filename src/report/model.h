@@ -61,6 +61,7 @@ struct PoolModel {
   uint64_t handle = 0;
   uint32_t name = kNoText;
   uint32_t kind = kNoText;
+  uint32_t budget = kNone;  // of RankModel::budgets
   int64_t device = 0;
   uint64_t home = 0;
   uint64_t channel = 0;
@@ -116,6 +117,15 @@ struct PeakModel {
   std::vector<HolderModel> holders;  // largest first
 };
 
+// What pools share on a device: bytes that they reserve at the end, the most ever, and the limit.
+struct BudgetModel {
+  uint32_t name = kNoText;
+  int64_t device = 0;
+  uint64_t bytes = 0;
+  uint64_t peak = 0;
+  uint64_t limit = 0;
+};
+
 // What clocks are aligned by.
 struct Meeting {
   uint64_t home = 0;
@@ -133,6 +143,7 @@ struct RankModel {
   int64_t end = 0;
   int64_t offset = 0;
   std::vector<PoolModel> pools;
+  std::vector<BudgetModel> budgets;
   std::vector<EventModel> events;
   std::vector<Meeting> meetings;                 // some, where there are very many
   std::map<uint64_t, uint64_t> last_agreements;  // the number of the last one that it came to, by home

@@ -68,6 +68,26 @@ void WritePeak(JsonWriter& json, const PeakModel& peak, const RankTimes& times) 
   json.EndObject();
 }
 
+void WriteBudgets(JsonWriter& json, const std::vector<BudgetModel>& budgets, const Texts& texts) {
+  json.Key("budgets");
+  json.BeginArray();
+  for (const BudgetModel& budget : budgets) {
+    json.BeginObject();
+    json.Key("name");
+    json.Text(texts[budget.name]);
+    json.Key("device");
+    json.Number(budget.device);
+    json.Key("bytes");
+    json.Number(budget.bytes);
+    json.Key("peak");
+    json.Number(budget.peak);
+    json.Key("limit");
+    json.Number(budget.limit);
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
 void WriteRank(JsonWriter& json, const RankModel& rank, const RankTimes& times, const Texts& texts) {
   json.BeginObject();
   json.Key("rank");
@@ -85,6 +105,7 @@ void WriteRank(JsonWriter& json, const RankModel& rank, const RankTimes& times, 
   json.BeginArray();
   for (const PoolModel& pool : rank.pools) WritePool(json, pool, times, texts);
   json.EndArray();
+  WriteBudgets(json, rank.budgets, texts);
   WriteEvents(json, rank.events, times);
   WritePeak(json, rank.peak, times);
   json.EndObject();

@@ -56,6 +56,15 @@ void PoolReplay::PoolMade(const recording::PoolMade& entry, const Life& life) {
   model.home = entry.home;
   model.channel = entry.channel;
   model.from = life.from;
+  if (entry.budget != 0) model.budget = BudgetOf(book_->texts().IndexOf(entry.budget), entry.device);
+}
+
+uint32_t PoolReplay::BudgetOf(uint32_t name, int64_t device) {
+  std::vector<BudgetModel>& budgets = report_->ranks[rank_].budgets;
+  const auto is = [&](const BudgetModel& budget) { return budget.name == name && budget.device == device; };
+  const auto place = static_cast<size_t>(std::find_if(budgets.begin(), budgets.end(), is) - budgets.begin());
+  if (place == budgets.size()) budgets.push_back({.name = name, .device = device});
+  return static_cast<uint32_t>(place);
 }
 
 void PoolReplay::PoolGone(int64_t time, uint64_t handle) {
@@ -175,6 +184,12 @@ void PoolReplay::Take(int64_t time, const recording::PoolBytes& entry) {
   book_->Settle(time);
   const uint32_t pool = IndexOf(entry.pool);
   if (pool == kNone) return;
+  if (const uint32_t budget = pools()[pool].budget; budget != kNone) {
+    BudgetModel& model = report_->ranks[rank_].budgets[budget];
+    model.bytes = entry.budget;
+    model.peak = entry.budget_peak;
+    model.limit = entry.budget_limit;
+  }
   Change(pool, time, {time, entry.reserved, entry.allocated, entry.requested, entry.cached, entry.pending});
 }
 

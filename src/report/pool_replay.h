@@ -80,6 +80,8 @@ class PoolReplay final : public MemoryListener {
 
   const Eras& eras() const { return book_->eras(); }
   std::vector<PoolModel>& pools() const { return report_->ranks[rank_].pools; }
+  // The index of a budget by its name, a text's index.
+  uint32_t BudgetOf(uint32_t name, int64_t device);
   void BeginSegment(const Memory& segment, int64_t from, uint32_t* number);
   uint32_t SegmentAt(uint32_t pool, uint64_t address) const;
   void Keep(const Memory& block, int64_t to);

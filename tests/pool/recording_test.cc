@@ -35,6 +35,30 @@ TEST_F(PoolRecording, NamesAPoolAndItsEnd) {
   EXPECT_EQ(read.All<recording::PoolGone>().size(), 1u);
 }
 
+TEST_F(PoolRecording, SaysWhatPoolsOfABudgetShareAndAtMost) {
+  runtime().devices().SetBudget("kv", 64 * kMiB);
+  PoolConfiguration configuration = Configured("pages");
+  configuration.budget = "kv";
+  const PoolHandle pages = Create(configuration);
+  const PoolHandle scales = Create(configuration);
+  const CUdeviceptr block = Allocate(pages, 16 * kMiB);
+  Free(Allocate(scales, 8 * kMiB));
+  ASSERT_TRUE(Get(scales).Trim(0).ok());
+  Free(Allocate(Create(Configured("outside")), 128 * kMiB));
+  const auto read = Recorded();
+  const auto made = read.All<recording::PoolMade>();
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_EQ(read.texts.at(made[1].budget), "kv");
+  EXPECT_EQ(made[2].budget, 0u);
+  recording::PoolBytes of_pages, outside;
+  for (const auto& bytes : read.All<recording::PoolBytes>()) (bytes.pool == pages ? of_pages : outside) = bytes;
+  EXPECT_EQ(of_pages.budget, 16 * kMiB);
+  EXPECT_EQ(of_pages.budget_peak, 24 * kMiB);
+  EXPECT_EQ(of_pages.budget_limit, 64 * kMiB);
+  EXPECT_EQ(outside.budget_limit, 0u);
+  Free(block);
+}
+
 TEST_F(PoolRecording, HasLargeBlocksOneByOneInTheirSegments) {
   const PoolHandle pool = Create(Configured("large"));
   const CUdeviceptr block = Allocate(pool, 5 * kMiB - 100);

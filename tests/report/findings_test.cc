@@ -44,6 +44,26 @@ TEST_F(FindingsTest, NameTheRankThatHoldsFarMoreThanTheMedian) {
   EXPECT_EQ(found.pool, 0u);
 }
 
+TEST_F(FindingsTest, SayWhichRankUsedMostOfEachBudget) {
+  for (uint64_t rank = 0; rank < 3; ++rank) {
+    RecordingWriter writer(folder_, FactsOf(static_cast<int64_t>(rank), 3));
+    const uint64_t name = writer.Text(kStart, "pages");
+    const uint64_t budget = writer.Text(kStart, "kv");
+    for (uint64_t pool = 1; pool < 3; ++pool) {
+      writer.Write(kStart, recording::PoolMade{.pool = pool, .name = name, .budget = budget});
+      const uint64_t peak = (rank == 1 ? 40 : 30) << 20;
+      writer.Write(kStart + 1, recording::PoolBytes{
+                                   .pool = pool, .budget = 1 << 20, .budget_peak = peak, .budget_limit = 48 << 20});
+    }
+  }
+  const ReportModel model = Build();
+  EXPECT_EQ(DescribeBudgets(model),
+            std::vector<std::string>{"budget kv: 40 MiB of 48 MiB at most, on device 0 of rank 1"});
+  ASSERT_EQ(model.ranks.at(2).budgets.size(), 1u) << "its pools share one";
+  EXPECT_EQ(model.ranks[2].budgets[0].bytes, uint64_t{1} << 20);
+  EXPECT_EQ(model.ranks[2].budgets[0].peak, uint64_t{30} << 20);
+}
+
 TEST_F(FindingsTest, AreNoneWhereRanksHoldAboutTheSame) {
   for (int64_t rank = 0; rank < 4; ++rank) WriteRank(rank, 4 + static_cast<uint64_t>(rank));
   EXPECT_EQ(Found(), std::vector<std::string>());

@@ -53,6 +53,7 @@ void WriteHtml(std::ostream& out, const Recordings& recordings) {
   const internal::report::ReportModel model = internal::report::BuildReport(recordings);
   internal::WritePage(out, model.title, [&](std::ostream& page) { internal::report::WriteModel(page, model); });
   for (const internal::report::FindingModel& finding : model.findings) std::printf("%s\n", finding.text.c_str());
+  for (const std::string& budget : internal::report::DescribeBudgets(model)) std::printf("%s\n", budget.c_str());
   if (const auto difference = internal::report::DescribeDifference(model)) std::printf("%s\n", difference->c_str());
   for (const std::string& note : model.notes) std::printf("%s\n", note.c_str());
   for (const internal::report::RankModel& rank : model.ranks) {

@@ -16,7 +16,7 @@
 namespace commpool::internal::recording {
 
 // Count it up whenever an entry or the page changes. A reader refuses other versions.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 // The process, in the first page of its file.
 struct ProcessFacts {
@@ -52,10 +52,11 @@ struct PoolMade {
   int64_t device = 0;
   uint64_t home = 0;     // of a symmetric pool: the number of its home, the same on all ranks of it; else 0
   uint64_t channel = 0;  // of a symmetric pool: its number in that home, the same on all ranks
+  uint64_t budget = 0;   // a text
 
   static constexpr auto Fields() {
     return std::tuple(&PoolMade::pool, &PoolMade::age, &PoolMade::name, &PoolMade::kind, &PoolMade::device,
-                      &PoolMade::home, &PoolMade::channel);
+                      &PoolMade::home, &PoolMade::channel, &PoolMade::budget);
   }
 };
 
@@ -116,10 +117,15 @@ struct PoolBytes {
   uint64_t requested = 0;
   uint64_t cached = 0;   // in threads' caches
   uint64_t pending = 0;  // freed, and some stream may still use it
+  // What all pools of the pool's budget reserve on the device, the most that they ever did, and their limit.
+  uint64_t budget = 0;
+  uint64_t budget_peak = 0;
+  uint64_t budget_limit = 0;
 
   static constexpr auto Fields() {
     return std::tuple(&PoolBytes::pool, &PoolBytes::reserved, &PoolBytes::allocated, &PoolBytes::requested,
-                      &PoolBytes::cached, &PoolBytes::pending);
+                      &PoolBytes::cached, &PoolBytes::pending, &PoolBytes::budget, &PoolBytes::budget_peak,
+                      &PoolBytes::budget_limit);
   }
 };
 

@@ -22,7 +22,8 @@ void Span::End(const Status& status) {
   });
 }
 
-void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place) const {
+void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place,
+                        std::string_view budget) const {
   times_made_.fetch_add(1, std::memory_order_relaxed);
   Record([&](Texts& texts) -> Event {
     return PoolMade{.pool = pool_,
@@ -30,7 +31,8 @@ void PoolRecorder::Made(std::string_view name, std::string_view kind, int device
                     .kind = texts.NumberOf(kind),
                     .device = device,
                     .home = place.home,
-                    .channel = place.channel};
+                    .channel = place.channel,
+                    .budget = texts.NumberOf(budget)};
   });
 }
 

@@ -75,7 +75,8 @@ class PoolRecorder {
   uint64_t number() const { return pool_; }
 
   // The pool serves from now on, or has come to another home: then tell again what it has.
-  void Made(std::string_view name, std::string_view kind, int device, HomePlace place) const;
+  void Made(std::string_view name, std::string_view kind, int device, HomePlace place,
+            std::string_view budget = {}) const;
   // Anything else that happened in this pool, whose number this fills in. A block that was there before the recording
   // has no stack: nobody knows any more where the program asked.
   template <typename Entry>

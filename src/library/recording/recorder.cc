@@ -21,20 +21,20 @@ namespace commpool::internal::recording {
 
 namespace {
 
-// No entry takes more together with its texts, of which it has two at most.
-constexpr size_t kLargestEntry = 3 * Texts::kMostBytes;
+// No entry takes more together with its texts, of which it has three at most.
+constexpr size_t kLargestEntry = 4 * Texts::kMostBytes;
 
 // The numbers of the texts that an entry names.
 template <typename Entry>
-std::array<uint64_t, 2> TextsOf(const Entry& entry) {
+std::array<uint64_t, 3> TextsOf(const Entry& entry) {
   if constexpr (requires { entry.name; }) {
-    return {entry.name, entry.kind};
+    return {entry.name, entry.kind, entry.budget};
   } else if constexpr (requires { entry.stack; }) {
-    return {entry.stack, 0};
+    return {entry.stack};
   } else if constexpr (requires { entry.failure; }) {
-    return {entry.failure, 0};
+    return {entry.failure};
   } else if constexpr (requires { entry.text + uint64_t{0}; }) {
-    return {entry.text, 0};
+    return {entry.text};
   } else {
     return {};
   }

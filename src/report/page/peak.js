@@ -14,8 +14,19 @@ function peakRows(model, rank) {
   });
 }
 
+// What pools share: what they reserve at the end, and at most, of what they may.
+function writeBudgets(rank) {
+  const budgets = rank ? rank.budgets || [] : [];
+  const section = d3.select("#budgets").attr("hidden", budgets.length ? null : "");
+  writeTable(section.select("table"),
+    [["budget"], ["device", "number"], ["at the end", "number"], ["at most", "number"], ["of", "number"]],
+    budgets.map(({name, device, bytes, peak, limit}) =>
+      [name, device, formatBytes(bytes), formatBytes(peak), formatBytes(limit)]));
+}
+
 function writePeak(state, index) {
   const section = d3.select("#peak"), rank = state.model.ranks[index];
+  writeBudgets(rank);
   section.select("button").attr("hidden", rank && rank.peak ? null : "");
   section.select("select").property("value", index);
   if (!rank || !rank.peak) {

@@ -61,6 +61,11 @@ class Pictures(Page):
         self.assertIn("weights.py:9 load", self.text("#peak table"))
         self.assertIn("Mlp.forward", self.text("#peak table"))
 
+    def test_a_budget_is_shown_beside_what_was_used(self):
+        self.open_sample()
+        for text in ("step", "301 MiB", "512 MiB"):
+            self.assertIn(text, self.text("#budgets table"))
+
     def test_a_block_that_is_clicked_tells_its_stack(self):
         self.open_sample(difference=None)
         self.browser.hover("#map canvas", 0, 0)

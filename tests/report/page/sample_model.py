@@ -119,7 +119,8 @@ def _rank(rank):
     if rank == 2:
         events.note("search", 1, STEP * 2, STEP * 2 + 20_000_000, "memory for 96 MiB", failed=1)
     return {"rank": rank, "host": f"node{rank // 2}", "pid": 4711 + rank, "program": "train.py", "notes": [],
-            "begin": 0, "pools": pools, "events": events.columns, "peak": _peak(pools)}
+            "begin": 0, "pools": pools, "events": events.columns, "peak": _peak(pools),
+            "budgets": [{"name": "step", "device": 0, "bytes": 64 * MIB, "peak": 301 * MIB, "limit": 512 * MIB}]}
 
 
 def sample_model():

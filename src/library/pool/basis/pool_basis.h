@@ -348,7 +348,7 @@ struct PoolBasis {
     const char* const mode = configuration.mode == Mode::kExpandable ? ", expandable" : ", fixed";
     record.Made(name(),
                 std::string(Name(configuration.backing.kind)) + (configuration.symmetric() ? ", symmetric" : mode),
-                device->device(), place());
+                device->device(), place(), configuration.budget);
   }
 
   // A call of the program, for a tool that listens to NVTX.

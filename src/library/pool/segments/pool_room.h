@@ -49,6 +49,8 @@ class PoolRoom {
   std::string BudgetThatLacks(uint64_t bytes) const {
     return account_->PartLacks(bytes) ? basis_.configuration.budget : std::string();
   }
+  // What pools of the pool's budget share; null without one.
+  const MemoryAccount* budget() const { return basis_.configuration.budget.empty() ? nullptr : account_.get(); }
   // Whether the device's limit would allow the request if no pool held memory.
   bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
   // kOutOfMemory for a request that even an empty device could not serve.
