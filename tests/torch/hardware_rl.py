@@ -1,5 +1,5 @@
-"""A loop of reinforcement learning on one GPU, of transformers' Llama: train, generate, refit, with NCCL's communicators
-made late, on a device whose caches are full by then. Nothing is emptied or retried by hand.
+"""A loop of reinforcement learning on one GPU, of a Llama of transformers: train, generate, refit, with communicators
+of NCCL made late, on a device whose caches are full by then. Nothing is emptied or retried by hand.
 
 usage: hardware_rl.py native|expandable|fraction|threshold|headroom [--record FILE] [--tiny]
 `headroom` is a pool as the whole allocator that leaves 2 GiB to others; `commpool run -- ... native` is the other way.
