@@ -139,8 +139,9 @@ std::vector<std::string> DescribeBudgets(const ReportModel& report) {
   std::vector<std::string> texts;
   for (const auto& [name, used] : most) {
     const auto& [model, rank] = used;
-    texts.push_back("budget " + name + ": " + FormatBytes(model.peak) + " of " + FormatBytes(model.limit) +
-                    " at most, on device " + std::to_string(model.device) + " of rank " + std::to_string(rank));
+    const std::string of = model.limit == kUnlimited ? "" : " of " + FormatBytes(model.limit);
+    texts.push_back("budget " + name + ": " + FormatBytes(model.peak) + of + " at most, on device " +
+                    std::to_string(model.device) + " of rank " + std::to_string(rank));
   }
   return texts;
 }

@@ -15,7 +15,7 @@ namespace commpool::internal::report {
 std::vector<FindingModel> FindTrouble(const ReportModel& report);
 // The first call that differs; nothing where ranks agree. The page shows it on its own.
 std::optional<std::string> DescribeDifference(const ReportModel& report);
-// Of each budget of a device the rank that used most: "budget kv: 40 GiB of 48 GiB at most, on device 0 of rank 3".
+// Of each budget the rank and device that used most: "budget kv: 40 GiB of 48 GiB at most, on device 0 of rank 3".
 std::vector<std::string> DescribeBudgets(const ReportModel& report);
 
 }  // namespace commpool::internal::report

@@ -19,6 +19,7 @@ namespace commpool::internal::report {
 
 inline constexpr int64_t kUnknown = INT64_MIN;  // a moment that is not known, or that has not come
 inline constexpr uint32_t kNone = UINT32_MAX;   // of indices
+inline constexpr uint64_t kUnlimited = UINT64_MAX;
 
 struct SegmentModel {
   uint64_t address = 0;
@@ -117,7 +118,7 @@ struct PeakModel {
   std::vector<HolderModel> holders;  // largest first
 };
 
-// What pools share on a device: bytes that they reserve at the end, the most ever, and the limit.
+// What pools share on a device: bytes that they reserve at the end, the most ever, and the limit or kUnlimited.
 struct BudgetModel {
   uint32_t name = kNoText;
   int64_t device = 0;

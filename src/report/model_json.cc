@@ -70,22 +70,16 @@ void WritePeak(JsonWriter& json, const PeakModel& peak, const RankTimes& times) 
 
 void WriteBudgets(JsonWriter& json, const std::vector<BudgetModel>& budgets, const Texts& texts) {
   json.Key("budgets");
-  json.BeginArray();
-  for (const BudgetModel& budget : budgets) {
-    json.BeginObject();
-    json.Key("name");
-    json.Text(texts[budget.name]);
-    json.Key("device");
-    json.Number(budget.device);
-    json.Key("bytes");
-    json.Number(budget.bytes);
-    json.Key("peak");
-    json.Number(budget.peak);
-    json.Key("limit");
+  json.BeginObject();
+  WriteColumn(json, "name", budgets, [&](const BudgetModel& budget) { json.Text(texts[budget.name]); });
+  WriteColumn(json, "device", budgets, [&](const BudgetModel& budget) { json.Number(budget.device); });
+  WriteColumn(json, "bytes", budgets, [&](const BudgetModel& budget) { json.Number(budget.bytes); });
+  WriteColumn(json, "peak", budgets, [&](const BudgetModel& budget) { json.Number(budget.peak); });
+  WriteColumn(json, "limit", budgets, [&](const BudgetModel& budget) {
+    if (budget.limit == kUnlimited) return json.Null();
     json.Number(budget.limit);
-    json.EndObject();
-  }
-  json.EndArray();
+  });
+  json.EndObject();
 }
 
 void WriteRank(JsonWriter& json, const RankModel& rank, const RankTimes& times, const Texts& texts) {

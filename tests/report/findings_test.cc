@@ -64,6 +64,17 @@ TEST_F(FindingsTest, SayWhichRankUsedMostOfEachBudget) {
   EXPECT_EQ(model.ranks[2].budgets[0].peak, uint64_t{30} << 20);
 }
 
+TEST_F(FindingsTest, NameNoLimitOfABudgetWithoutOne) {
+  {
+    RecordingWriter writer(folder_, FactsOf(0, 1));
+    const uint64_t budget = writer.Text(kStart, "kv");
+    writer.Write(kStart, recording::PoolMade{.pool = 1, .name = budget, .budget = budget});
+    writer.Write(kStart + 1,
+                 recording::PoolBytes{.pool = 1, .budget_peak = uint64_t{40} << 20, .budget_limit = UINT64_MAX});
+  }
+  EXPECT_EQ(DescribeBudgets(Build()), std::vector<std::string>{"budget kv: 40 MiB at most, on device 0 of rank 0"});
+}
+
 TEST_F(FindingsTest, AreNoneWhereRanksHoldAboutTheSame) {
   for (int64_t rank = 0; rank < 4; ++rank) WriteRank(rank, 4 + static_cast<uint64_t>(rank));
   EXPECT_EQ(Found(), std::vector<std::string>());

@@ -16,12 +16,12 @@ function peakRows(model, rank) {
 
 // What pools share: what they reserve at the end, and at most, of what they may.
 function writeBudgets(rank) {
-  const budgets = rank ? rank.budgets || [] : [];
-  const section = d3.select("#budgets").attr("hidden", budgets.length ? null : "");
+  const {name, device, bytes, peak, limit} = filled(rank && rank.budgets, ["name", "device", "bytes", "peak", "limit"]);
+  const section = d3.select("#budgets").attr("hidden", name.length ? null : "");
   writeTable(section.select("table"),
     [["budget"], ["device", "number"], ["at the end", "number"], ["at most", "number"], ["of", "number"]],
-    budgets.map(({name, device, bytes, peak, limit}) =>
-      [name, device, formatBytes(bytes), formatBytes(peak), formatBytes(limit)]));
+    name.map((text, place) => [text, device[place], formatBytes(bytes[place]), formatBytes(peak[place]),
+      limit[place] === null ? "no limit" : formatBytes(limit[place])]));
 }
 
 function writePeak(state, index) {

@@ -63,7 +63,7 @@ class Pictures(Page):
 
     def test_a_budget_is_shown_beside_what_was_used(self):
         self.open_sample()
-        for text in ("step", "301 MiB", "512 MiB"):
+        for text in ("step", "301 MiB", "512 MiB", "no limit"):
             self.assertIn(text, self.text("#budgets table"))
 
     def test_a_block_that_is_clicked_tells_its_stack(self):

@@ -120,7 +120,8 @@ def _rank(rank):
         events.note("search", 1, STEP * 2, STEP * 2 + 20_000_000, "memory for 96 MiB", failed=1)
     return {"rank": rank, "host": f"node{rank // 2}", "pid": 4711 + rank, "program": "train.py", "notes": [],
             "begin": 0, "pools": pools, "events": events.columns, "peak": _peak(pools),
-            "budgets": [{"name": "step", "device": 0, "bytes": 64 * MIB, "peak": 301 * MIB, "limit": 512 * MIB}]}
+            "budgets": {"name": ["step", "all"], "device": [0, 0], "bytes": [64 * MIB] * 2, "peak": [301 * MIB] * 2,
+                        "limit": [512 * MIB, None]}}
 
 
 def sample_model():
