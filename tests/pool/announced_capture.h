@@ -1,9 +1,11 @@
-// A capture that is announced to a pool, from its begin to the end of its graph.
+// A capture that is announced to a pool, from its begin to the end of its graph, and the wait for the pool's last
+// graph.
 #ifndef COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
 #define COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
 
 #include <cuda.h>
 
+#include <thread>
 #include <utility>
 
 #include "src/library/pool/runtime.h"
@@ -34,6 +36,14 @@ class AnnouncedCapture {
     EXPECT_EQ(cuda().cuStreamEndCapture(stream_, &graph_), expected);
   }
   CUgraph graph() const { return graph_; }
+  // Returns once the work is done.
+  void Replay(CUstream stream) const {
+    CUgraphExec replay = nullptr;
+    ASSERT_EQ(cuda().cuGraphInstantiate(&replay, graph_, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
+  }
   void DestroyGraph() { EXPECT_EQ(cuda().cuGraphDestroy(std::exchange(graph_, nullptr)), CUDA_SUCCESS); }
 
  private:
@@ -44,6 +54,11 @@ class AnnouncedCapture {
   CUstream stream_ = nullptr;
   CUgraph graph_ = nullptr;
 };
+
+// A thread of the driver reports the end of a graph. REQUIRES: no block of the pool is live.
+inline void AwaitGraphsEnd(Pool& pool) {
+  while (pool.Trim(0).ok() && pool.Statistics().reserved_bytes.current > 0) std::this_thread::yield();
+}
 
 }  // namespace commpool::internal::testing
 

@@ -27,10 +27,6 @@ class Captures : public PoolTest {
     const Status begun = capture_.Begin(runtime(), pool_, stream_.get());
     ASSERT_TRUE(begun.ok()) << begun.message();
   }
-  // A thread of the driver reports the end of a graph.
-  void AwaitGraphsEnd() {
-    while (Get(pool_).Trim(0).ok() && CountersOf(pool_).reserved_bytes.current > 0) std::this_thread::yield();
-  }
   // The capture must end well, whatever happens on other streams meanwhile.
   void BesideAnUnannouncedCapture(const std::function<void()>& act) {
     const TestStream captured;
@@ -68,7 +64,7 @@ TEST_F(Captures, AreServedFromReservedMemoryAndReplay) {
   EXPECT_TRUE(runtime().Free(outside).ok());
   EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
   CheckInvariants(Get(pool_));
 }
 
@@ -79,7 +75,7 @@ TEST_F(Captures, RefuseToWaitMeanwhileAndStaySound) {
       << "it would break the capture";
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
   CheckInvariants(Get(pool_));
 }
 
@@ -91,7 +87,7 @@ TEST_F(Captures, KeepOtherPoolsOfTheirDeviceFromClosing) {
   Result<CUdeviceptr> block = runtime().AllocateFrom(other, kBytes, stream_.get());
   ASSERT_TRUE(block.ok()) << "it has not begun to close: " << block.status().message();
   EXPECT_TRUE(runtime().Free(*block).ok());
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
 }
 
 // The pool asks streams that do not capture, and tells the driver that these calls belong to no capture.
@@ -160,7 +156,7 @@ TEST_F(Captures, RecordNoFenceForAGraphsBlock) {
   EXPECT_NE(outside, after_capture);
   EXPECT_TRUE(runtime().Free(outside).ok());
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
   CheckInvariants(Get(pool_));
 }
 
@@ -198,7 +194,7 @@ TEST_F(Captures, AreNotBrokenByAFreeOfABlockThatTheirStreamsShare) {
   ASSERT_NE(graph, nullptr);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
   CheckInvariants(Get(pool_));
 }
 
@@ -209,7 +205,7 @@ TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
   EXPECT_TRUE(capture_.End(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED).ok());
   EXPECT_EQ(capture_.graph(), nullptr);
   EXPECT_TRUE(runtime().Free(block).ok());
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
   CheckInvariants(Get(pool_));
 }
 
@@ -340,7 +336,7 @@ TEST_F(Captures, ThatThePoolNeverHadEndWithoutEffect) {
   EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
   EXPECT_EQ(runtime().EndCapture(1).code(), StatusCode::kNotFound) << "the first, which has ended";
   EXPECT_FALSE(runtime().devices().captures().any());
-  AwaitGraphsEnd();
+  AwaitGraphsEnd(Get(pool_));
 }
 
 TEST_F(Captures, MustBeAnnouncedInsideACapture) {

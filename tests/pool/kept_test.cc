@@ -294,7 +294,7 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   Free({block});
 }
 
-// Of the emulator's memory the bytes were never touched.
+// The emulator has only those pages of the block that were written.
 TEST_F(Kept, AHostWithoutAddressesLeavesThePoolAwakeAndWhole) {
   const CUdeviceptr block = runtime().AllocateFrom(pool_, 16 * kGiB, nullptr).value();
   Fill(nullptr, block, kMiB, 1);

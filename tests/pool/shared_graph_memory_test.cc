@@ -1,5 +1,4 @@
 // Replays::kOneAtATime: graphs that never run at once share memory, until the last of them is gone.
-#include <thread>
 #include <vector>
 
 #include "tests/pool/announced_capture.h"
@@ -38,22 +37,14 @@ class SharedGraphMemory : public PoolTest, public ::testing::WithParamInterface<
     CheckInvariants(Get(pool_));
     return output;
   }
-  void Replay(const AnnouncedCapture& capture, const TestStream& stream) {
-    CUgraphExec replay = nullptr;
-    ASSERT_EQ(cuda().cuGraphInstantiate(&replay, capture.graph(), 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuGraphLaunch(replay, stream.get()), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamSynchronize(stream.get()), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
-  }
   uint64_t Wrong(CUdeviceptr address, uint8_t value) {
     uint64_t wrong = 1;
     Compare(first_.get(), address, kMiB, value, &wrong);
     EXPECT_EQ(cuda().cuStreamSynchronize(first_.get()), CUDA_SUCCESS);
     return wrong;
   }
-  // A thread of the driver reports the end of a graph.
   void AwaitEmpty() {
-    while (Get(pool_).Trim(0).ok() && reserved() > 0) std::this_thread::yield();
+    AwaitGraphsEnd(Get(pool_));
     CheckInvariants(Get(pool_));
   }
   void TearDown() override {
@@ -80,7 +71,7 @@ TEST_P(SharedGraphMemory, IsThatOfTheLargestGraphAndTheOutputs) {
     EXPECT_GE(reserved(), temporaries);
     EXPECT_LE(reserved(), temporaries + 3 * 8 * kMiB) << "three outputs, each in a segment of its own at most";
     for (const uint8_t graph : std::vector<uint8_t>{2, 0, 1, 0}) {
-      Replay(captures[graph], second_);
+      captures[graph].Replay(second_.get());
       EXPECT_EQ(Wrong(outputs[graph], graph + 1), 0u) << int{graph};
     }
     for (const CUdeviceptr output : outputs) Free(output);

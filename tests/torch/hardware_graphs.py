@@ -21,10 +21,7 @@ MIB = 1 << 20
 
 
 def logits(model, tokens):
-    x = model.tokens(tokens) + model.places.weight[:tokens.shape[1]]
-    for block in model.blocks:
-        x = block(x)
-    return model.head(model.last(x[:, -1]))
+    return model.head(model.hidden(tokens)[:, -1])
 
 
 def held():

@@ -41,12 +41,15 @@ class Gpt2(nn.Module):
     def batch(self, _step, size=SMALL_BATCH):
         return torch.randint(self.words, (size, self.length), device="cuda")
 
+    def hidden(self, tokens):
+        x = self.tokens(tokens) + self.places.weight[:tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
     def loss(self, tokens):
         with torch.autocast("cuda", torch.bfloat16):
-            x = self.tokens(tokens) + self.places.weight[:tokens.shape[1]]
-            for block in self.blocks:
-                x = block(x)
-            logits = self.head(self.last(x))
+            logits = self.head(self.hidden(tokens))
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
