@@ -1,6 +1,7 @@
-"""Steps of training: native, gradients scoped into a fixed pool, and an expandable pool as the whole allocator.
+"""Steps of training: native, gradients scoped into a fixed pool, and an expandable pool as the whole allocator, alone
+and with headroom.
 
-The three take turns in one process, a few steps each, and native once more: its own ratio says what the method cannot
+They take turns in one process, a few steps each, and native once more: its own ratio says what the method cannot
 tell apart. The GPU's clock stands between the steps of a block, and nobody waits for the GPU: so a step takes what it
 takes in a training, and what one contender leaves behind falls into the step that begins each block and is not counted.
 Each step is compared with the same step, of the same lengths, of native's two blocks in that round. A model's rounds
@@ -39,7 +40,7 @@ CLOCKS_STEADY, LEAST, STEPS, REPLAYS = (1, 3, 2, 5) if TINY else (4, 20, 4, 20)
 SECONDS = 20 if TINY else int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 45
 NARROW = 0.0012  # a half-width that decides at 1.002
 HELD_STEPS, HELD_SECONDS = (4, 240) if TINY else (16, 60)
-CONTENDERS = ["native", "scoped", "whole", "native again"]
+CONTENDERS = ["native", "scoped", "whole", "headroom", "native again"]
 WAYS = ["native", "whole", "expandable"]
 
 
@@ -87,8 +88,9 @@ class Contest:
 
     def route(self, who):
         self.router_stayed += not commpool.uninstall()
-        if who in ("scoped", "whole"):
-            commpool.install(default=self.everything if who == "whole" else None)
+        commpool.set_headroom("2GiB" if who == "headroom" else None, 0)
+        if not who.startswith("native"):
+            commpool.install(default=None if who == "scoped" else self.everything)
 
     def block(self, who, first):
         """The GPU's clock before, between and behind the steps that count."""
@@ -111,9 +113,9 @@ class Contest:
 
 
 def compared(rounds, who):
-    """What a contender's steps take, of native's; of native again: of native."""
-    natives = ["native"] if who == "native again" else ["native", "native again"]
-    rows = [[math.log(step) - statistics.fmean(math.log(times[native][place]) for native in natives)
+    """What a contender's steps take, of native's; of native again: of native; with headroom: of the same without."""
+    others = {"native again": ["native"], "headroom": ["whole"]}.get(who, ["native", "native again"])
+    rows = [[math.log(step) - statistics.fmean(math.log(times[other][place]) for other in others)
              for place, step in enumerate(times[who])] for times in rounds]
     middles = [statistics.median(times["native"][place] for times in rounds) for place in range(len(rows[0]))]
     return middle_of(rows, [middle / sum(middles) for middle in middles])
@@ -144,7 +146,7 @@ def measured(contest):
             continue
         if time.monotonic() - begin > SECONDS:
             break
-        if all(compared(rounds, who)["half_width"] < NARROW for who in ("scoped", "whole")):
+        if all(compared(rounds, who)["half_width"] < NARROW for who in ("scoped", "whole", "headroom")):
             break
     torch.cuda.synchronize()
     return rounds
@@ -212,6 +214,7 @@ def steps(name):
           + ", ".join(f"{who} {of:.2f} ms a step" for who, of in found["step_ms"].items()), flush=True)
     for who, goal in [("native again", 1.002), ("scoped", 1.002), ("whole", 1.005)]:
         found[who] = report(f"{name}: {who} / native", compared(rounds, who), goal, widest=0.005)
+    found["headroom"] = report(f"{name}: whole with headroom / without", compared(rounds, "headroom"), 1.01)
     found["host"] = host_times(contest)
     gc.enable()
     return found
