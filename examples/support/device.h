@@ -1,6 +1,5 @@
 // One GPU, current on the thread that made it, with a stream: your program has this already.
-#ifndef COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_
-#define COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -44,5 +43,3 @@ std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream);
 std::string DriverLine();
 
 }  // namespace examples
-
-#endif  // COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_

@@ -1,7 +1,6 @@
 // Everything that a program under mpirun has without commpool: MPI, a GPU for this rank, a stream, a communicator. One
 // thread uses it.
-#ifndef COMMPOOL_EXAMPLES_SUPPORT_JOB_H_
-#define COMMPOOL_EXAMPLES_SUPPORT_JOB_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -42,5 +41,3 @@ class Job {
 int JobFailed(const std::exception& error);
 
 }  // namespace examples
-
-#endif  // COMMPOOL_EXAMPLES_SUPPORT_JOB_H_

@@ -1,6 +1,5 @@
 // NCCL's errors as exceptions. Any thread.
-#ifndef COMMPOOL_EXAMPLES_SUPPORT_NCCL_CHECK_H_
-#define COMMPOOL_EXAMPLES_SUPPORT_NCCL_CHECK_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -16,5 +15,3 @@ inline void Check(ncclResult_t result) {
 }
 
 }  // namespace examples
-
-#endif  // COMMPOOL_EXAMPLES_SUPPORT_NCCL_CHECK_H_

@@ -1,8 +1,7 @@
 // Notes from ranks that may die to their launcher: short files in a folder that all can read, each written once.
 //
 // Any thread of any rank writes; the launcher reads when they have ended.
-#ifndef COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_
-#define COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -31,5 +30,3 @@ class Notes {
 };
 
 }  // namespace examples
-
-#endif  // COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_

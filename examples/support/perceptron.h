@@ -2,8 +2,7 @@
 //
 // y = v . tanh(w x + b) + c for one number x; it learns the sine. It computes on the host, with copies of the device's
 // data, so it needs no CUDA compiler: slow, and the same on every machine. One thread uses it.
-#ifndef COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
-#define COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -42,5 +41,3 @@ class Perceptron {
 };
 
 }  // namespace examples
-
-#endif  // COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_

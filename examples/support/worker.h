@@ -2,8 +2,7 @@
 // They find each other in a folder that all can read, again whenever the members change.
 //
 // One thread uses it.
-#ifndef COMMPOOL_EXAMPLES_SUPPORT_WORKER_H_
-#define COMMPOOL_EXAMPLES_SUPPORT_WORKER_H_
+#pragma once
 
 #include <nccl.h>
 #include <sys/types.h>
@@ -38,5 +37,3 @@ int CallTheRoll(const std::string& folder, int epoch, const std::vector<int>& me
 ncclComm_t Meet(const std::string& folder, int epoch, const std::vector<int>& members, int rank);
 
 }  // namespace examples
-
-#endif  // COMMPOOL_EXAMPLES_SUPPORT_WORKER_H_

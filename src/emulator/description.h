@@ -5,8 +5,7 @@
 // This is the one place for capacity, topology, versions, latencies and faults; src/emulator/reference.md has the
 // table. The emulated driver parses it once, and the emulated NCCL asks the driver. It never changes, so any thread may
 // use it.
-#ifndef COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
-#define COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -94,5 +93,3 @@ class Description {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_

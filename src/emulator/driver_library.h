@@ -1,6 +1,5 @@
 // How an emulated library finds the emulated driver that it needs: at run time, never linked. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_DRIVER_LIBRARY_H_
-#define COMMPOOL_SRC_EMULATOR_DRIVER_LIBRARY_H_
+#pragma once
 
 #include <string>
 
@@ -21,5 +20,3 @@ void* FindDriverSymbol(const char* library, void* handle, const char* name);
 // The exported name of a driver function. cuda.h maps many names to a version.
 #define COMMPOOL_TEXT_OF(name) #name
 #define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
-
-#endif  // COMMPOOL_SRC_EMULATOR_DRIVER_LIBRARY_H_

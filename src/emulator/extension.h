@@ -2,8 +2,7 @@
 //
 // Only the emulator's libcuda.so.1 has these symbols. Nothing links them: callers look them up with dlsym, so the same
 // binary runs on the real driver, which lacks them. Any thread may call any of them.
-#ifndef COMMPOOL_SRC_EMULATOR_EXTENSION_H_
-#define COMMPOOL_SRC_EMULATOR_EXTENSION_H_
+#pragma once
 
 #include <cuda.h>
 #include <stddef.h>
@@ -163,5 +162,3 @@ void commpoolEmulatorClearReports(void);
 #ifdef __cplusplus
 }
 #endif
-
-#endif  // COMMPOOL_SRC_EMULATOR_EXTENSION_H_

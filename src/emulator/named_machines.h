@@ -2,8 +2,7 @@
 //
 // They differ in what programs choose by: which GPUs reach each other, which host node is nearest, whether CPU and GPU
 // share one coherent memory. Tests run what depends on that on each of them (tests/driver/topology_test.cc).
-#ifndef COMMPOOL_SRC_EMULATOR_NAMED_MACHINES_H_
-#define COMMPOOL_SRC_EMULATOR_NAMED_MACHINES_H_
+#pragma once
 
 #include <span>
 
@@ -18,5 +17,3 @@ struct NamedMachine {
 std::span<const NamedMachine> NamedMachines();
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_NAMED_MACHINES_H_

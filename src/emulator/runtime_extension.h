@@ -1,7 +1,6 @@
 // What the emulated driver and the emulated runtime export only for each other and for PyTorch's operations
 // (src/emulator/torch), beyond extension.h.
-#ifndef COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
-#define COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
+#pragma once
 
 #include "src/emulator/extension.h"
 
@@ -40,5 +39,3 @@ commpoolEmulatorMuted commpoolEmulatorMuteEnd(void);
 #ifdef __cplusplus
 }
 #endif
-
-#endif  // COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_

@@ -1,6 +1,5 @@
 // Floating-point types of 8 and 16 bits. They round to nearest even, as the device does. They are values: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_
-#define COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_
+#pragma once
 
 #include <algorithm>
 #include <bit>
@@ -90,5 +89,3 @@ using Float8E4M3 = Float8<3, 7, 0x7e>;
 using Float8E5M2 = Float8<2, 15, 0x7b>;
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_

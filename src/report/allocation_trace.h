@@ -1,6 +1,5 @@
 // One rank's allocations as a trace: the text that `commpool replay` runs.
-#ifndef COMMPOOL_SRC_REPORT_ALLOCATION_TRACE_H_
-#define COMMPOOL_SRC_REPORT_ALLOCATION_TRACE_H_
+#pragma once
 
 #include <cstdint>
 #include <ostream>
@@ -20,5 +19,3 @@ struct TraceCounts {
 Result<TraceCounts> WriteAllocationTrace(std::ostream& out, const RecordingReader& recording);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_ALLOCATION_TRACE_H_

@@ -1,6 +1,5 @@
 // A pool's bytes over time, as a step function of which only the outlines stay.
-#ifndef COMMPOOL_SRC_REPORT_BYTE_SERIES_H_
-#define COMMPOOL_SRC_REPORT_BYTE_SERIES_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -54,5 +53,3 @@ class ByteSeries {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_BYTE_SERIES_H_

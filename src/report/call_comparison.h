@@ -1,6 +1,5 @@
 // The first call at which the sequences of a symmetric pool differ between ranks (rule 4).
-#ifndef COMMPOOL_SRC_REPORT_CALL_COMPARISON_H_
-#define COMMPOOL_SRC_REPORT_CALL_COMPARISON_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -41,5 +40,3 @@ class CallComparison {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_CALL_COMPARISON_H_

@@ -1,7 +1,6 @@
 // Puts the times of all ranks on one clock. Ranks of one host share a clock. Ranks of two hosts are aligned by their
 // common agreements: no rank leaves one before the last has come, and all leave within the time of a message.
-#ifndef COMMPOOL_SRC_REPORT_CLOCKS_H_
-#define COMMPOOL_SRC_REPORT_CLOCKS_H_
+#pragma once
 
 #include "src/report/model.h"
 
@@ -15,5 +14,3 @@ void AlignClocks(ReportModel& report);
 void FindLatecomers(ReportModel& report);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_CLOCKS_H_

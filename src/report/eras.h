@@ -1,6 +1,5 @@
 // Eras: parts of a recording without a gap. After a gap a chapter retells what lives; what it does not name is gone.
-#ifndef COMMPOOL_SRC_REPORT_ERAS_H_
-#define COMMPOOL_SRC_REPORT_ERAS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -53,5 +52,3 @@ class Eras {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_ERAS_H_

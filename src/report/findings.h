@@ -1,6 +1,5 @@
 // What a report finds by itself: a sentence each, and the place where the page opens.
-#ifndef COMMPOOL_SRC_REPORT_FINDINGS_H_
-#define COMMPOOL_SRC_REPORT_FINDINGS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -19,5 +18,3 @@ std::optional<std::string> DescribeDifference(const ReportModel& report);
 std::vector<std::string> DescribeBudgets(const ReportModel& report);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_FINDINGS_H_

@@ -1,6 +1,5 @@
 // Writes JSON as a stream, in bounded memory. The text is safe inside of a page: each `<` is `\u003c`.
-#ifndef COMMPOOL_SRC_REPORT_JSON_WRITER_H_
-#define COMMPOOL_SRC_REPORT_JSON_WRITER_H_
+#pragma once
 
 #include <concepts>
 #include <cstddef>
@@ -58,5 +57,3 @@ class JsonWriter {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_JSON_WRITER_H_

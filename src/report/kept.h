@@ -1,6 +1,5 @@
 // Which blocks and events of all ranks are shown one by one.
-#ifndef COMMPOOL_SRC_REPORT_KEPT_H_
-#define COMMPOOL_SRC_REPORT_KEPT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -49,5 +48,3 @@ class Kept {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_KEPT_H_

@@ -1,6 +1,5 @@
 // Keeps the largest of many things, in bounded memory.
-#ifndef COMMPOOL_SRC_REPORT_LARGEST_H_
-#define COMMPOOL_SRC_REPORT_LARGEST_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -43,5 +42,3 @@ class Largest {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_LARGEST_H_

@@ -1,7 +1,6 @@
 // What lives in one recording: pools, segments and blocks. Chapters retell it, and gaps hide ends; the book tells a
 // listener of each life once, in the order of time.
-#ifndef COMMPOOL_SRC_REPORT_MEMORY_BOOK_H_
-#define COMMPOOL_SRC_REPORT_MEMORY_BOOK_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -122,5 +121,3 @@ class MemoryBook {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_MEMORY_BOOK_H_

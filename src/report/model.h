@@ -1,8 +1,7 @@
 // The model of a report: what the page shows. Plain values.
 //
 // Times of a rank are nanoseconds of its own steady clock; RankModel::offset takes them to the clock of all.
-#ifndef COMMPOOL_SRC_REPORT_MODEL_H_
-#define COMMPOOL_SRC_REPORT_MODEL_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -183,5 +182,3 @@ struct ReportModel {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_MODEL_H_

@@ -1,6 +1,5 @@
 // The model as the JSON that a report's page reads.
-#ifndef COMMPOOL_SRC_REPORT_MODEL_JSON_H_
-#define COMMPOOL_SRC_REPORT_MODEL_JSON_H_
+#pragma once
 
 #include <ostream>
 
@@ -12,5 +11,3 @@ namespace commpool::internal::report {
 void WriteModel(std::ostream& out, const ReportModel& report);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_MODEL_JSON_H_

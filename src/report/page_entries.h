@@ -1,6 +1,5 @@
 // The entries of one page of a recording.
-#ifndef COMMPOOL_SRC_REPORT_PAGE_ENTRIES_H_
-#define COMMPOOL_SRC_REPORT_PAGE_ENTRIES_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -57,5 +56,3 @@ bool TakeEntries(std::string_view bytes, int64_t time, Taker& taker) {
 }
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_PAGE_ENTRIES_H_

@@ -1,7 +1,6 @@
 // Writes Python's pickles as a stream: dictionaries, lists, texts, whole numbers, truth values and None. Protocol 2,
 // which all readers know.
-#ifndef COMMPOOL_SRC_REPORT_PICKLE_WRITER_H_
-#define COMMPOOL_SRC_REPORT_PICKLE_WRITER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -59,5 +58,3 @@ class PickleWriter {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_PICKLE_WRITER_H_

@@ -1,6 +1,5 @@
 // One pool of the model as JSON, and what the rest of the model writes likewise.
-#ifndef COMMPOOL_SRC_REPORT_POOL_JSON_H_
-#define COMMPOOL_SRC_REPORT_POOL_JSON_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -36,5 +35,3 @@ void WriteColumn(JsonWriter& json, std::string_view name, const Rows& rows, Writ
 void WritePool(JsonWriter& json, const PoolModel& pool, const RankTimes& times, const Texts& texts);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_POOL_JSON_H_

@@ -1,6 +1,5 @@
 // The addresses of what a pool holds. When a pool goes, so does what it held, without a look at what others hold.
-#ifndef COMMPOOL_SRC_REPORT_POOL_MEMBERS_H_
-#define COMMPOOL_SRC_REPORT_POOL_MEMBERS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -35,5 +34,3 @@ class PoolMembers {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_POOL_MEMBERS_H_

@@ -1,7 +1,6 @@
 // Replays one rank's entries into its pools: segments, blocks, registrations, bytes over time, and who held the memory
 // at the peak.
-#ifndef COMMPOOL_SRC_REPORT_POOL_REPLAY_H_
-#define COMMPOOL_SRC_REPORT_POOL_REPLAY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -106,5 +105,3 @@ class PoolReplay final : public MemoryListener {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_POOL_REPLAY_H_

@@ -1,6 +1,5 @@
 // Replays one recording into its rank's part of the model.
-#ifndef COMMPOOL_SRC_REPORT_RANK_REPLAY_H_
-#define COMMPOOL_SRC_REPORT_RANK_REPLAY_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -82,5 +81,3 @@ class RankReplay {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_RANK_REPLAY_H_

@@ -1,7 +1,6 @@
 // Reads a recording: one process's file, as src/library/recording writes it. Whatever a file holds, reading it ends in
 // entries, in notes about what is missing, or in an error in words.
-#ifndef COMMPOOL_SRC_REPORT_RECORDING_READER_H_
-#define COMMPOOL_SRC_REPORT_RECORDING_READER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -79,5 +78,3 @@ class RecordingReader {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_RECORDING_READER_H_

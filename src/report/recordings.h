@@ -1,6 +1,5 @@
 // The recordings of a folder: one a rank.
-#ifndef COMMPOOL_SRC_REPORT_RECORDINGS_H_
-#define COMMPOOL_SRC_REPORT_RECORDINGS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -23,5 +22,3 @@ struct Recordings {
 Result<Recordings> OpenRecordings(const std::string& place);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_RECORDINGS_H_

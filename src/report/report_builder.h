@@ -1,6 +1,5 @@
 // From recordings to the model of a report.
-#ifndef COMMPOOL_SRC_REPORT_REPORT_BUILDER_H_
-#define COMMPOOL_SRC_REPORT_REPORT_BUILDER_H_
+#pragma once
 
 #include "src/report/kept.h"
 #include "src/report/model.h"
@@ -12,5 +11,3 @@ namespace commpool::internal::report {
 ReportModel BuildReport(const Recordings& recordings, const Limits& limits = {});
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_REPORT_BUILDER_H_

@@ -1,6 +1,5 @@
 // The small blocks that threads' caches served and hold, in slices of time.
-#ifndef COMMPOOL_SRC_REPORT_SMALL_SLICES_H_
-#define COMMPOOL_SRC_REPORT_SMALL_SLICES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -42,5 +41,3 @@ class SmallSlices {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_SMALL_SLICES_H_

@@ -1,6 +1,5 @@
 // One rank's memory as PyTorch's memory snapshots have it, for its memory_viz.
-#ifndef COMMPOOL_SRC_REPORT_SNAPSHOT_H_
-#define COMMPOOL_SRC_REPORT_SNAPSHOT_H_
+#pragma once
 
 #include <cstdint>
 #include <ostream>
@@ -23,5 +22,3 @@ StackFrame ParseFrame(std::string_view line);
 void WriteSnapshot(std::ostream& out, const RecordingReader& recording);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_SNAPSHOT_H_

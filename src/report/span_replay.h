@@ -1,6 +1,5 @@
 // Replays what takes time: agreements, sleeps, captures, scopes, searches, growths.
-#ifndef COMMPOOL_SRC_REPORT_SPAN_REPLAY_H_
-#define COMMPOOL_SRC_REPORT_SPAN_REPLAY_H_
+#pragma once
 
 #include <cstdint>
 #include <unordered_map>
@@ -43,5 +42,3 @@ class SpanReplay {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_SPAN_REPLAY_H_

@@ -1,6 +1,5 @@
 // Stacks and names, each kept once.
-#ifndef COMMPOOL_SRC_REPORT_TEXTS_H_
-#define COMMPOOL_SRC_REPORT_TEXTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -65,5 +64,3 @@ class ChapterTexts {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_TEXTS_H_

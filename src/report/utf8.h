@@ -1,6 +1,5 @@
 // Whether bytes are characters. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_REPORT_UTF8_H_
-#define COMMPOOL_SRC_REPORT_UTF8_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -17,5 +16,3 @@ size_t BytesOfCharacter(std::string_view text);
 std::string AsUtf8(std::string_view text);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_UTF8_H_

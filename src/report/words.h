@@ -1,6 +1,5 @@
 // Numbers in sentences. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_REPORT_WORDS_H_
-#define COMMPOOL_SRC_REPORT_WORDS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -20,5 +19,3 @@ std::string InHex(uint64_t number);
 std::string RanksInWords(const std::vector<int64_t>& ranks);
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_SRC_REPORT_WORDS_H_

@@ -1,6 +1,5 @@
 // Turns a request of PyTorch's into a block of ours: from one pool, or from whatever catches the request.
-#ifndef COMMPOOL_SRC_TORCH_ALLOCATION_H_
-#define COMMPOOL_SRC_TORCH_ALLOCATION_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
@@ -56,5 +55,3 @@ std::optional<commpool_block> OurBlock(const void* pointer);
 commpool_status RecordStream(void* pointer, c10::cuda::CUDAStream stream);
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_ALLOCATION_H_

@@ -1,6 +1,5 @@
 // Announces captures to pools. The first allocation that a pool serves on a captured stream tells the pool.
-#ifndef COMMPOOL_SRC_TORCH_CAPTURES_H_
-#define COMMPOOL_SRC_TORCH_CAPTURES_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -81,5 +80,3 @@ inline constinit Forever<Captures> torch_captures;
 inline Captures& TorchCaptures() { return torch_captures.object; }
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_CAPTURES_H_

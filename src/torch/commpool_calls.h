@@ -1,7 +1,6 @@
 // The functions of libcommpool, found at run time. So the router links only PyTorch's c10, and uses whichever
 // libcommpool the process has open already.
-#ifndef COMMPOOL_SRC_TORCH_COMMPOOL_CALLS_H_
-#define COMMPOOL_SRC_TORCH_COMMPOOL_CALLS_H_
+#pragma once
 
 #include <dlfcn.h>
 
@@ -77,5 +76,3 @@ inline std::string OpenCommpool(const char* path) {
 }
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_COMMPOOL_CALLS_H_

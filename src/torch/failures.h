@@ -1,7 +1,6 @@
 // Turns our failures into Python's errors: torch.OutOfMemoryError with the tables of both allocators, else the
 // package's own.
-#ifndef COMMPOOL_SRC_TORCH_FAILURES_H_
-#define COMMPOOL_SRC_TORCH_FAILURES_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -40,5 +39,3 @@ std::string PoolTable(int device);
 void ObserveOutOfMemory(const c10::cuda::CUDACachingAllocator::OutOfMemoryObserver& observer);
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_FAILURES_H_

@@ -1,8 +1,7 @@
 // The bytes of PyTorch's handles of expandable segments, by their version (PyTorch's c10/cuda/CUDACachingAllocator.cpp,
 // ExpandableSegment::share). The importer takes the descriptor from the process by pidfd_getfd, and remembers what it
 // mapped by the handle's bytes. Includes nothing of PyTorch.
-#ifndef COMMPOOL_SRC_TORCH_HANDLE_LAYOUTS_H_
-#define COMMPOOL_SRC_TORCH_HANDLE_LAYOUTS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -51,5 +50,3 @@ inline std::string HandleOf(const HandleLayout& layout, const SharedSegment& seg
 }
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_HANDLE_LAYOUTS_H_

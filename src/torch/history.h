@@ -1,7 +1,6 @@
 // The history of our blocks, if the program asks for one with torch.cuda.memory._record_memory_history: who allocated
 // them, and what happened when.
-#ifndef COMMPOOL_SRC_TORCH_HISTORY_H_
-#define COMMPOOL_SRC_TORCH_HISTORY_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -90,5 +89,3 @@ torch_names::SnapshotInfo WithOurs(torch_names::SnapshotInfo found, const c10::c
                                    bool include_traces);
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_HISTORY_H_

@@ -1,7 +1,6 @@
 // commpool in front of PyTorch's allocator of pinned memory, which pin_memory(), empty(pin_memory=True) and DataLoader
 // ask. Pinned tensors that a scope catches go to its pool; all else goes to the allocator that was there before.
-#ifndef COMMPOOL_SRC_TORCH_HOST_ALLOCATOR_H_
-#define COMMPOOL_SRC_TORCH_HOST_ALLOCATOR_H_
+#pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
 
@@ -64,5 +63,3 @@ class HostAllocator final : public at::HostAllocator {
 };
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_HOST_ALLOCATOR_H_

@@ -1,7 +1,6 @@
 // Scopes over pools of pinned memory. They are of the whole process, because helper threads pin: DataLoader's own
 // thread, and those that offload.
-#ifndef COMMPOOL_SRC_TORCH_HOST_SCOPES_H_
-#define COMMPOOL_SRC_TORCH_HOST_SCOPES_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -83,5 +82,3 @@ inline constinit Forever<HostScopes> host_scopes;
 inline HostScopes& PinnedScopes() { return host_scopes.object; }
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_HOST_SCOPES_H_

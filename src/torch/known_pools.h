@@ -1,6 +1,5 @@
 // The pools that may hold PyTorch's tensors. PyTorch's statistics, snapshots, limits and empty_cache cover them too.
-#ifndef COMMPOOL_SRC_TORCH_KNOWN_POOLS_H_
-#define COMMPOOL_SRC_TORCH_KNOWN_POOLS_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -120,5 +119,3 @@ void TakeOverFraction(int device);
 void TakeOver();
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_KNOWN_POOLS_H_

@@ -1,7 +1,6 @@
 // What all parts of the router stand on: which PyTorch it is compiled for, and the allocator that this PyTorch had
 // before us, as a rule its native one. The router forwards to it.
-#ifndef COMMPOOL_SRC_TORCH_NATIVE_H_
-#define COMMPOOL_SRC_TORCH_NATIVE_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -72,5 +71,3 @@ inline DeviceMemory MemoryOf(int device) try {
 }
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_NATIVE_H_

@@ -1,7 +1,6 @@
 // The router: PyTorch's allocator with commpool in front. A call that nothing of ours catches goes to the allocator
 // that PyTorch had before. To an answer about memory the router adds our part.
-#ifndef COMMPOOL_SRC_TORCH_ROUTER_H_
-#define COMMPOOL_SRC_TORCH_ROUTER_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -233,5 +232,3 @@ static_assert(sizeof(Router) == 64, "what an allocation reads is one line");
 Router& TheRouter();
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_ROUTER_H_

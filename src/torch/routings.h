@@ -1,8 +1,7 @@
 // Which of PyTorch's private pools serve whom now (torch.cuda.use_mem_pool, graphs), and which of them are ours. Only
 // the router knows a torch.cuda.MemPool that is bound to one of our pools: PyTorch's native allocator never hears of
 // it.
-#ifndef COMMPOOL_SRC_TORCH_ROUTINGS_H_
-#define COMMPOOL_SRC_TORCH_ROUTINGS_H_
+#pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -135,5 +134,3 @@ inline constinit Forever<Routings> torch_routings;
 inline Routings& TorchRoutings() { return torch_routings.object; }
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_ROUTINGS_H_

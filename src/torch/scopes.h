@@ -1,7 +1,6 @@
 // Scopes that follow autograd. An open scope is in PyTorch's thread-local debug info, which backward() passes to its
 // worker threads. A scope catches nothing on other threads.
-#ifndef COMMPOOL_SRC_TORCH_SCOPES_H_
-#define COMMPOOL_SRC_TORCH_SCOPES_H_
+#pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -49,5 +48,3 @@ Left LeaveScope(OpenScope* scope);
 const OpenScope* InnermostScope();
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_SCOPES_H_

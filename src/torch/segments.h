@@ -3,8 +3,7 @@
 // The library's statistics do not tell small blocks from large ones. So the router counts the large blocks that it
 // hands out; they take the pool's lock anyway. A call for statistics looks at all blocks and finds large blocks of
 // other callers. The rest is small.
-#ifndef COMMPOOL_SRC_TORCH_SEGMENTS_H_
-#define COMMPOOL_SRC_TORCH_SEGMENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -46,5 +45,3 @@ bool IsLarge(const SegmentBlocks& segment);
 commpool_statistics LargeOf(commpool_pool pool, const commpool_statistics& all, const LargeBlocks& counted);
 
 }  // namespace commpool::torch_adapter
-
-#endif  // COMMPOOL_SRC_TORCH_SEGMENTS_H_

@@ -1,7 +1,6 @@
 // The router's C surface, for ctypes. A function returns 0 for success. Another number is a failure, and
 // commpool_torch_last_error() has the reason.
-#ifndef COMMPOOL_SRC_TORCH_SURFACE_H_
-#define COMMPOOL_SRC_TORCH_SURFACE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -65,5 +64,3 @@ COMMPOOL_API void commpool_torch_raise_as(int status, void* python_class);
 // Returns the pool of the innermost scope that this thread sees and that catches the request; 0: none.
 COMMPOOL_API commpool_pool commpool_torch_caught_by(int device, uint64_t bytes);
 }
-
-#endif  // COMMPOOL_SRC_TORCH_SURFACE_H_

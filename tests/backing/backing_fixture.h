@@ -1,6 +1,5 @@
 // Shared by the tests of backings: makes a backing, and uses its memory from a device as a kernel would.
-#ifndef COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_
-#define COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -54,5 +53,3 @@ class BackingTest : public DriverTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_

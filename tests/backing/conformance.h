@@ -1,7 +1,6 @@
 // What every backing must do. A backing's own test instantiates the suite with the few things in which backings differ.
 // It runs on the emulator and on hardware; tests that would fault are skipped there.
-#ifndef COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
-#define COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
+#pragma once
 
 #include <span>
 #include <string>
@@ -285,5 +284,3 @@ TEST_P(BackingConformance, LeavesTheCallersContextCurrent) {
 }
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_BACKING_CONFORMANCE_H_

@@ -2,8 +2,7 @@
 //
 //   SilentStrangers strangers(address, 1100);   // early: it forks, and a process with threads forks only the caller's
 //   strangers.AwaitAll();                       // all of them have connected, or wait in the port's queue
-#ifndef COMMPOOL_TESTS_BASE_SILENT_STRANGERS_H_
-#define COMMPOOL_TESTS_BASE_SILENT_STRANGERS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -90,5 +89,3 @@ class DescriptorLimit {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TESTS_BASE_SILENT_STRANGERS_H_

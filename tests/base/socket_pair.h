@@ -1,6 +1,5 @@
 // Connections of one process to itself.
-#ifndef COMMPOOL_TESTS_BASE_SOCKET_PAIR_H_
-#define COMMPOOL_TESTS_BASE_SOCKET_PAIR_H_
+#pragma once
 
 #include <poll.h>
 
@@ -37,5 +36,3 @@ inline Pair MakePair() {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TESTS_BASE_SOCKET_PAIR_H_

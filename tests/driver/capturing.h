@@ -1,6 +1,5 @@
 // Shared by the tests of captures and graphs: every capture is ended, and every graph destroyed with the test.
-#ifndef COMMPOOL_TESTS_DRIVER_CAPTURING_H_
-#define COMMPOOL_TESTS_DRIVER_CAPTURING_H_
+#pragma once
 
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -98,5 +97,3 @@ class Capturing : public Fixture {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_DRIVER_CAPTURING_H_

@@ -1,7 +1,6 @@
 // A test on one device. The device's primary context is current. What the test made with Make... is released at its
 // end.
-#ifndef COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
-#define COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -39,5 +38,3 @@ class DeviceTest : public DriverTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_

@@ -1,8 +1,7 @@
 // Finds functions of src/emulator/extension.h by name. A direct use would make the linker look for them.
 //
 //   COMMPOOL_EXTENSION(commpoolEmulatorNow)()     // null on hardware
-#ifndef COMMPOOL_TESTS_DRIVER_EMULATOR_EXTENSION_H_
-#define COMMPOOL_TESTS_DRIVER_EMULATOR_EXTENSION_H_
+#pragma once
 
 #include "src/emulator/extension.h"
 #include "tests/driver/emulator_fixture.h"
@@ -17,5 +16,3 @@ Function* ExtensionFunction(const char* name) {
 }  // namespace commpool::internal::testing
 
 #define COMMPOOL_EXTENSION(name) (::commpool::internal::testing::ExtensionFunction<decltype(name)>(#name))
-
-#endif  // COMMPOOL_TESTS_DRIVER_EMULATOR_EXTENSION_H_

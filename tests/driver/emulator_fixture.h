@@ -5,8 +5,7 @@
 //
 // COMMPOOL_DRIVER chooses the driver: unset means emulated under Bazel, auto elsewhere. On hardware the emulator's
 // functions below answer "nothing", and COMMPOOL_REQUIRE_EMULATOR skips the test with a reason. One thread at a time.
-#ifndef COMMPOOL_TESTS_DRIVER_EMULATOR_FIXTURE_H_
-#define COMMPOOL_TESTS_DRIVER_EMULATOR_FIXTURE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -88,5 +87,3 @@ class EmulatorTest : public DriverTest {
 #define COMMPOOL_REQUIRE_NCCL()                                         \
   if (!::commpool::internal::testing::SharedDriver()->nccl.available()) \
   GTEST_SKIP() << "needs NCCL: " << ::commpool::internal::testing::SharedDriver()->nccl.why_missing
-
-#endif  // COMMPOOL_TESTS_DRIVER_EMULATOR_FIXTURE_H_

@@ -1,6 +1,5 @@
 // Calls of an engine that property tests and fuzzer share, and the state for them. Without a test framework.
-#ifndef COMMPOOL_TESTS_ENGINE_ENGINE_CALLS_H_
-#define COMMPOOL_TESTS_ENGINE_ENGINE_CALLS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -67,5 +66,3 @@ void RemoveIdleSegments(Engine& engine) {
 }
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_TESTS_ENGINE_ENGINE_CALLS_H_

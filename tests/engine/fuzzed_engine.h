@@ -1,7 +1,6 @@
 // Reads bytes as calls of an engine: the calls that caching, expandable and symmetric engines share. After each call
 // the books must balance, and no two live blocks may overlap. Single-threaded.
-#ifndef COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_
-#define COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <iterator>
@@ -166,5 +165,3 @@ class FuzzedEngine {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_

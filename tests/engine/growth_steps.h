@@ -1,6 +1,5 @@
 // The steps of an expandable engine's growth that its property test and the fuzzer share. Without a test framework.
-#ifndef COMMPOOL_TESTS_ENGINE_GROWTH_STEPS_H_
-#define COMMPOOL_TESTS_ENGINE_GROWTH_STEPS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -33,5 +32,3 @@ inline void FailGrowth(ExpandableEngine& engine, Expansion plan, uint64_t lost) 
 }
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_TESTS_ENGINE_GROWTH_STEPS_H_

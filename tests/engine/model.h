@@ -1,7 +1,6 @@
 // A slow and obvious model of what an engine must guarantee: which ranges are live, and which streams may still use
 // each freed byte. It checks every served block. Single-threaded.
-#ifndef COMMPOOL_TESTS_ENGINE_MODEL_H_
-#define COMMPOOL_TESTS_ENGINE_MODEL_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -142,5 +141,3 @@ class Model {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_TESTS_ENGINE_MODEL_H_

@@ -1,6 +1,5 @@
 // Makes random calls of an engine and compares it with the model. Single-threaded.
-#ifndef COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
-#define COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -99,5 +98,3 @@ class ModelledEngine {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_

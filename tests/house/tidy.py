@@ -61,16 +61,13 @@ def _page(path, text):
         yield f"{path}: {lines} lines, over {LINES_OF_A_README} of a page to begin with"
 
 
-def guard_of(path):
-    """COMMPOOL_, the path below the root (below include/commpool for public headers), H_."""
-    inner = re.sub(r"^include/commpool/", "", str(path))
-    return "COMMPOOL_" + re.sub(r"\W", "_", inner).upper() + "_"
-
-
 def _guard(path, text):
-    expected = f"#ifndef {guard_of(path)}\n#define {guard_of(path)}\n"
-    if path.suffix == ".h" and expected not in text:
-        yield f"{path}: has no guard {guard_of(path)}"
+    """A public header has COMMPOOL_ and its path below include/commpool, for any C compiler; others `#pragma once`."""
+    inner = re.sub(r"^include/commpool/", "", str(path))
+    name = "COMMPOOL_" + re.sub(r"\W", "_", inner).upper() + "_"
+    expected = "#pragma once" if inner == str(path) else f"#ifndef {name}\n#define {name}"
+    if path.suffix == ".h" and expected + "\n" not in text:
+        yield f"{path}: has no {expected.splitlines()[0]}"
 
 
 def _words(path, text):

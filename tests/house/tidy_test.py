@@ -53,11 +53,11 @@ class Tidy(unittest.TestCase):
         self.assert_problem("g has 70 lines", "tools/a.py", "def g():\n" + "    g()\n" * 69)
         self.assert_problem("h has 70 lines", "tools/a", "#!/bin/bash\nh() {\n" + "  h\n" * 68 + "}\n")
 
-    def test_a_wrong_guard_is_found(self):
-        guard = "COMMPOOL_SRC_LIBRARY_BASE_A_H_"
-        self.assert_fine("src/library/base/a.h", f"#ifndef {guard}\n#define {guard}\n#endif\n")
+    def test_a_header_without_a_guard_is_found(self):
+        self.assert_fine("src/library/base/a.h", "#pragma once\n")
         self.assert_fine("include/commpool/a.h", "#ifndef COMMPOOL_A_H_\n#define COMMPOOL_A_H_\n#endif\n")
-        self.assert_problem("has no guard " + guard, "src/library/base/a.h", "#ifndef A_H_\n#define A_H_\n")
+        self.assert_problem("has no #pragma once", "src/library/base/a.h", "#ifndef A_H_\n#define A_H_\n")
+        self.assert_problem("has no #ifndef COMMPOOL_A_H_", "include/commpool/a.h", "#pragma once\n")
 
     def test_words_that_ask_for_later_work_are_found(self):
         self.assert_problem("later work", "src/a.cc", "// TO" + "DO: more\n")

@@ -1,8 +1,7 @@
 // A tool that listens to NVTX, as NVTX_INJECTION64_PATH names it: what it heard, and which calls broke a rule.
 // COMMPOOL_TEST_LISTENER=ranges makes it one that takes no memory, COMMPOOL_TEST_LISTENER=memory one that has no
 // domains: compute-sanitizer of CUDA 13.0 is such a tool.
-#ifndef COMMPOOL_TESTS_NVTX_LISTENER_H_
-#define COMMPOOL_TESTS_NVTX_LISTENER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -43,5 +42,3 @@ using HeardFunction = Heard*();
 inline constexpr const char* kHeard = "CommpoolTestHeard";
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_NVTX_LISTENER_H_

@@ -1,6 +1,5 @@
 // A pool test with a tool that listens. It fails where a call breaks a rule of the tool, or leaves something in it.
-#ifndef COMMPOOL_TESTS_NVTX_LISTENER_FIXTURE_H_
-#define COMMPOOL_TESTS_NVTX_LISTENER_FIXTURE_H_
+#pragma once
 
 #include <dlfcn.h>
 
@@ -62,5 +61,3 @@ class ListenerTest : protected Tool, public PoolTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_NVTX_LISTENER_FIXTURE_H_

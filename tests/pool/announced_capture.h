@@ -1,7 +1,6 @@
 // A capture that is announced to a pool, from its begin to the end of its graph, and the wait for the pool's last
 // graph.
-#ifndef COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
-#define COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -61,5 +60,3 @@ inline void AwaitGraphsEnd(Pool& pool) {
 }
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_

@@ -1,6 +1,5 @@
 // Work on a stream that uses a block until the test lets it end. For the emulator only.
-#ifndef COMMPOOL_TESTS_POOL_HELD_WORK_H_
-#define COMMPOOL_TESTS_POOL_HELD_WORK_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -23,5 +22,3 @@ class HeldWork {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_POOL_HELD_WORK_H_

@@ -1,6 +1,5 @@
 // An owner without blocks, for tables that ask an owner its name.
-#ifndef COMMPOOL_TESTS_POOL_NOBODYS_OWNER_H_
-#define COMMPOOL_TESTS_POOL_NOBODYS_OWNER_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -29,5 +28,3 @@ class NobodysOwner final : public BlockOwner {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TESTS_POOL_NOBODYS_OWNER_H_

@@ -1,6 +1,5 @@
 // Shared by the tests of pools: a runtime for each test, pools by their configuration, and work on streams.
-#ifndef COMMPOOL_TESTS_POOL_POOL_FIXTURE_H_
-#define COMMPOOL_TESTS_POOL_POOL_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -61,5 +60,3 @@ class PoolTest : public DriverTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_POOL_POOL_FIXTURE_H_

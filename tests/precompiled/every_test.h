@@ -1,7 +1,6 @@
 // The headers that tests include most, compiled once (tools/bazel/precompiled.bzl). A test still includes what it uses.
 // None of our own headers: a change would compile every test again.
-#ifndef COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
-#define COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -24,5 +23,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#endif  // COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_

@@ -1,6 +1,5 @@
 // What a recording holds, entry by entry, read without the report's reader.
-#ifndef COMMPOOL_TESTS_RECORDING_RECORDED_ENTRIES_H_
-#define COMMPOOL_TESTS_RECORDING_RECORDED_ENTRIES_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -125,5 +124,3 @@ inline Recording ReadRecording(const std::string& path) {
 }
 
 }  // namespace commpool::internal::recording::testing
-
-#endif  // COMMPOOL_TESTS_RECORDING_RECORDED_ENTRIES_H_

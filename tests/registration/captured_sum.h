@@ -1,6 +1,5 @@
 // A captured all-reduce over windows of all ranks, whose replays show whether the windows are where they were.
-#ifndef COMMPOOL_TESTS_REGISTRATION_CAPTURED_SUM_H_
-#define COMMPOOL_TESTS_REGISTRATION_CAPTURED_SUM_H_
+#pragma once
 
 #include <utility>
 #include <vector>
@@ -64,5 +63,3 @@ class CapturedSum {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_CAPTURED_SUM_H_

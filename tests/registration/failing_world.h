@@ -1,6 +1,5 @@
 // A pool of one rank with everything that its operations may need, and the operations: for tests in which calls fail.
-#ifndef COMMPOOL_TESTS_REGISTRATION_FAILING_WORLD_H_
-#define COMMPOOL_TESTS_REGISTRATION_FAILING_WORLD_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -93,5 +92,3 @@ inline void PrintTo(const Operation& operation, std::ostream* stream) { *stream 
 std::vector<Operation> Operations();
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_FAILING_WORLD_H_

@@ -1,6 +1,5 @@
 // A fixed pool, and a communicator of one rank to register local buffers with.
-#ifndef COMMPOOL_TESTS_REGISTRATION_FIXED_FIXTURE_H_
-#define COMMPOOL_TESTS_REGISTRATION_FIXED_FIXTURE_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -52,5 +51,3 @@ class FixedRegistration : public DriverTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_FIXED_FIXTURE_H_

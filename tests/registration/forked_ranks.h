@@ -1,7 +1,6 @@
 // Ranks as processes, for tests in which one dies. Fork before this process opens a driver: a driver does not survive a
 // fork.
-#ifndef COMMPOOL_TESTS_REGISTRATION_FORKED_RANKS_H_
-#define COMMPOOL_TESTS_REGISTRATION_FORKED_RANKS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -62,5 +61,3 @@ std::vector<int> RunForkedRanks(int ranks, Live live) {
 inline bool EndedWell(int state) { return WIFEXITED(state) && WEXITSTATUS(state) == 0; }
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_FORKED_RANKS_H_

@@ -1,6 +1,5 @@
 // A decision that shows what a channel carries: the bytes of all ranks, as "[first][second]".
-#ifndef COMMPOOL_TESTS_REGISTRATION_JOINED_H_
-#define COMMPOOL_TESTS_REGISTRATION_JOINED_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,5 +19,3 @@ inline Result<std::string> JoinOver(AgreementChannel& channel, const std::string
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_JOINED_H_

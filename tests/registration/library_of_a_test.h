@@ -1,6 +1,5 @@
 // A library that registers memory, for tests of registrars: it remembers what a pool told it, and fails where asked.
-#ifndef COMMPOOL_TESTS_REGISTRATION_LIBRARY_OF_A_TEST_H_
-#define COMMPOOL_TESTS_REGISTRATION_LIBRARY_OF_A_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -100,5 +99,3 @@ class LibraryOfATest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_LIBRARY_OF_A_TEST_H_

@@ -1,6 +1,5 @@
 // Home links of several ranks, as threads of this process.
-#ifndef COMMPOOL_TESTS_REGISTRATION_LINK_FIXTURE_H_
-#define COMMPOOL_TESTS_REGISTRATION_LINK_FIXTURE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -76,5 +75,3 @@ inline void ExpectMessage(const Status& status, const std::string& fragment) {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_LINK_FIXTURE_H_

@@ -1,6 +1,5 @@
 // Nonblocking communicators of a group's ranks (config.blocking = 0), for tests of polling.
-#ifndef COMMPOOL_TESTS_REGISTRATION_NONBLOCKING_RANKS_H_
-#define COMMPOOL_TESTS_REGISTRATION_NONBLOCKING_RANKS_H_
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ inline std::vector<ncclComm_t> ConnectNonblocking(RankGroup& group) {
 }
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_NONBLOCKING_RANKS_H_

@@ -1,7 +1,6 @@
 // In a test that includes this NCCL registers no memory by itself: pools that are registered may sleep then. Programs
 // set the same before they use NCCL. A test may be started with other values.
-#ifndef COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
-#define COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
+#pragma once
 
 #include <cstdlib>
 
@@ -11,5 +10,3 @@ namespace commpool::internal::testing {
     setenv("NCCL_LOCAL_REGISTER", "0", 0) == 0 && setenv("NCCL_GRAPH_REGISTER", "0", 0) == 0;
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_

@@ -5,8 +5,7 @@
 //   first
 //
 // One thread owns a group. On the emulator and on hardware.
-#ifndef COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_
-#define COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -62,5 +61,3 @@ void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string&
 void ExpectFailure(const Status& status, StatusCode code, const std::string& fragment);
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_

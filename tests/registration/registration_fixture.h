@@ -1,6 +1,5 @@
 // Communicators of one rank each and memory to register with them, all on device 0.
-#ifndef COMMPOOL_TESTS_REGISTRATION_REGISTRATION_FIXTURE_H_
-#define COMMPOOL_TESTS_REGISTRATION_REGISTRATION_FIXTURE_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -48,5 +47,3 @@ class RegistrationTest : public DriverTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_REGISTRATION_FIXTURE_H_

@@ -1,6 +1,5 @@
 // A symmetric pool on every rank of a group, for the tests of collective calls.
-#ifndef COMMPOOL_TESTS_REGISTRATION_SYMMETRIC_FIXTURE_H_
-#define COMMPOOL_TESTS_REGISTRATION_SYMMETRIC_FIXTURE_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -72,5 +71,3 @@ class SymmetricTest : public DriverTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_REGISTRATION_SYMMETRIC_FIXTURE_H_

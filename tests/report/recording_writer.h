@@ -1,6 +1,5 @@
 // Writes recordings as a recorder would, entry by entry: with chapters that retell what lives.
-#ifndef COMMPOOL_TESTS_REPORT_RECORDING_WRITER_H_
-#define COMMPOOL_TESTS_REPORT_RECORDING_WRITER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -88,5 +87,3 @@ class RecordingWriter {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_TESTS_REPORT_RECORDING_WRITER_H_

@@ -1,6 +1,5 @@
 // A folder for the recordings of a test, and what the report makes of them.
-#ifndef COMMPOOL_TESTS_REPORT_REPORT_FIXTURE_H_
-#define COMMPOOL_TESTS_REPORT_REPORT_FIXTURE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -62,5 +61,3 @@ class ReportFixture : public testing::Test {
 };
 
 }  // namespace commpool::internal::report
-
-#endif  // COMMPOOL_TESTS_REPORT_REPORT_FIXTURE_H_

@@ -2,8 +2,7 @@
 //
 // It is the test program itself, started anew: `main` of sharing_process.cc tells the two apart. Each request is
 // answered, so no test sleeps. The test's own process may do the same work directly (SharingWork).
-#ifndef COMMPOOL_TESTS_SHARING_SHARING_PROCESS_H_
-#define COMMPOOL_TESTS_SHARING_SHARING_PROCESS_H_
+#pragma once
 
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -140,5 +139,3 @@ inline void ExpectRefusal(const Outcome& outcome, commpool_status status, const 
 }
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_SHARING_SHARING_PROCESS_H_

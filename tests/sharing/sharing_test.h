@@ -1,6 +1,5 @@
 // An owner and an importer, each a process of its own.
-#ifndef COMMPOOL_TESTS_SHARING_SHARING_TEST_H_
-#define COMMPOOL_TESTS_SHARING_SHARING_TEST_H_
+#pragma once
 
 #include <string>
 
@@ -55,5 +54,3 @@ class SharingTest : public ::testing::Test {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_SHARING_SHARING_TEST_H_

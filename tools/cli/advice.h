@@ -1,6 +1,5 @@
 // Turns measured collectives into advice: which kind of buffer to use for which sizes. Values; any thread.
-#ifndef COMMPOOL_TOOLS_CLI_ADVICE_H_
-#define COMMPOOL_TOOLS_CLI_ADVICE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -39,5 +38,3 @@ double Gain(const KindTimes& times, BufferKind kind);
 std::vector<AdviceRange> MakeRanges(const std::vector<AdviceRow>& rows);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_ADVICE_H_

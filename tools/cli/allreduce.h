@@ -1,6 +1,5 @@
 // The all-reduce benchmark: pool, register, reserve, scope, all-reduce.
-#ifndef COMMPOOL_TOOLS_CLI_ALLREDUCE_H_
-#define COMMPOOL_TOOLS_CLI_ALLREDUCE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -61,5 +60,3 @@ Result<int> RunComparison(const Ranks& ranks, const RankDevice& device, const Al
                           Comparison comparison, const OutputOptions& output);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_ALLREDUCE_H_

@@ -1,6 +1,5 @@
 // The words of --backing: the library's backings, except those that need functions of the program.
-#ifndef COMMPOOL_TOOLS_CLI_BACKING_NAMES_H_
-#define COMMPOOL_TOOLS_CLI_BACKING_NAMES_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -13,5 +12,3 @@ namespace commpool::cli {
 const std::map<std::string, Backing>& BackingNames();
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BACKING_NAMES_H_

@@ -1,7 +1,6 @@
 // Buffers for collectives, of each kind that NCCL distinguishes: from a pool, or made and registered by hand. One
 // thread.
-#ifndef COMMPOOL_TOOLS_CLI_BUFFER_SOURCES_H_
-#define COMMPOOL_TOOLS_CLI_BUFFER_SOURCES_H_
+#pragma once
 
 #include <array>
 #include <map>
@@ -48,5 +47,3 @@ Result<std::vector<double>> TimeInTurn(const CollectiveTimer& timer, Collective 
                                        const std::vector<BufferSource*>& sources, int rounds);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BUFFER_SOURCES_H_

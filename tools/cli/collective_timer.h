@@ -1,6 +1,5 @@
 // Times NCCL's collectives on this rank's device, while the ranks keep in step. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_
-#define COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -57,5 +56,3 @@ class CollectiveTimer {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_

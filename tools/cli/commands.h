@@ -1,6 +1,5 @@
 // The subcommands of `commpool`. The file of each adds it.
-#ifndef COMMPOOL_TOOLS_CLI_COMMANDS_H_
-#define COMMPOOL_TOOLS_CLI_COMMANDS_H_
+#pragma once
 
 #include "tools/common/command.h"
 
@@ -22,5 +21,3 @@ void AddRun(Command app);
 void AddReport(Command app);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_COMMANDS_H_

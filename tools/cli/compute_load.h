@@ -4,8 +4,7 @@
 // Our own PTX stands for a GEMM, because cuBLAS would have to be found and matched. Like a GEMM's, its blocks fill the
 // multiprocessors' shared memory, so NCCL's blocks wait for one to end and then keep a multiprocessor. Unlike a GEMM it
 // reads no memory, so the memory bandwidth that collectives take is not seen.
-#ifndef COMMPOOL_TOOLS_CLI_COMPUTE_LOAD_H_
-#define COMMPOOL_TOOLS_CLI_COMPUTE_LOAD_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -34,5 +33,3 @@ class ComputeLoad {
 Result<std::unique_ptr<ComputeLoad>> MakeComputeLoad(const internal::Driver& driver, int device);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_COMPUTE_LOAD_H_

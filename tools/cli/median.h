@@ -1,6 +1,5 @@
 // The middle, the spread and the tail of measurements. Any thread.
-#ifndef COMMPOOL_TOOLS_CLI_MEDIAN_H_
-#define COMMPOOL_TOOLS_CLI_MEDIAN_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -46,5 +45,3 @@ inline Spread SpreadOf(std::vector<double> values) {
 }
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_MEDIAN_H_

@@ -1,7 +1,6 @@
 // The part of Open MPI that the program uses. It is opened only where mpirun started the process: elsewhere the program
 // needs no MPI.
-#ifndef COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
-#define COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
+#pragma once
 
 #include <mpi.h>
 
@@ -36,5 +35,3 @@ struct MpiLibrary {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_

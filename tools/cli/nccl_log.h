@@ -5,8 +5,7 @@
 // first call.
 //
 // The log is a nameless memory file: nobody else can open it or put a link in its place, and it goes with the process.
-#ifndef COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
-#define COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -48,5 +47,3 @@ class NcclLog {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_NCCL_LOG_H_

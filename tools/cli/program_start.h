@@ -1,6 +1,5 @@
 // Starts a program in place of this one, with libraries of ours preloaded. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_PROGRAM_START_H_
-#define COMMPOOL_TOOLS_CLI_PROGRAM_START_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -29,5 +28,3 @@ bool Defines(const std::string& file, const std::string& function);
 Status StartInPlace(std::vector<std::string> words);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_PROGRAM_START_H_

@@ -1,6 +1,5 @@
 // The ranks that run a subcommand together: those of mpirun, or this process alone. One rank for each GPU.
-#ifndef COMMPOOL_TOOLS_CLI_RANKS_H_
-#define COMMPOOL_TOOLS_CLI_RANKS_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -79,5 +78,3 @@ Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& 
 Result<std::shared_ptr<const internal::Driver>> OpenDriver();
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_RANKS_H_

@@ -1,6 +1,5 @@
 // What `commpool share` puts into a block and `commpool import` finds there. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_SHARED_BYTES_H_
-#define COMMPOOL_TOOLS_CLI_SHARED_BYTES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -29,5 +28,3 @@ Status CopyIn(const SoloDevice& device, void* to, const Bytes& bytes);
 Status CopyOut(const SoloDevice& device, Bytes& bytes, const void* from);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_SHARED_BYTES_H_

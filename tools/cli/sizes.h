@@ -1,6 +1,5 @@
 // Parses the sizes of a command line. Any thread.
-#ifndef COMMPOOL_TOOLS_CLI_SIZES_H_
-#define COMMPOOL_TOOLS_CLI_SIZES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -18,5 +17,3 @@ std::string WhyNoSize(const std::string& text);
 std::string WhyNoSizes(const std::string& text);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_SIZES_H_

@@ -1,6 +1,5 @@
 // Device 0 for one process alone: driver, context, streams, and a communicator of one rank where asked. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
-#define COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -48,5 +47,3 @@ class SoloDevice {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_

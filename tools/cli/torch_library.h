@@ -1,6 +1,5 @@
 // PyTorch's caching allocator, from the small library that tools/bench/build_torch_allocator.sh makes. Any thread.
-#ifndef COMMPOOL_TOOLS_CLI_TORCH_LIBRARY_H_
-#define COMMPOOL_TOOLS_CLI_TORCH_LIBRARY_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -21,5 +20,3 @@ struct TorchLibrary {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_TORCH_LIBRARY_H_

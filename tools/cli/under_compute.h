@@ -1,7 +1,6 @@
 // How much a collective slows compute that runs beside it, by the kind of its buffers. Training pays this, not only the
 // collective's own time. Every rank makes the same calls.
-#ifndef COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
-#define COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -47,5 +46,3 @@ nlohmann::json ToJson(const UnderCompute& measured);
 void Print(const UnderCompute& measured);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_

@@ -1,6 +1,5 @@
 // Shared by all subcommands: how to add them, how they end, where results go.
-#ifndef COMMPOOL_TOOLS_COMMON_COMMAND_H_
-#define COMMPOOL_TOOLS_COMMON_COMMAND_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -71,5 +70,3 @@ Result<int> Report(const OutputOptions& options, const std::string& driver, cons
 void KeepCommandLine(const std::string& program, const std::vector<std::string>& words);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_COMMON_COMMAND_H_

@@ -1,7 +1,6 @@
 // The command line: subcommands, and the options of each. Only command_line.cc includes CLI11, because its headers make
 // a file compile 5 to 8 s longer.
-#ifndef COMMPOOL_TOOLS_COMMON_COMMAND_LINE_H_
-#define COMMPOOL_TOOLS_COMMON_COMMAND_LINE_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -97,5 +96,3 @@ class CommandLine {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_COMMON_COMMAND_LINE_H_

@@ -1,6 +1,5 @@
 // How two devices are linked, as `commpool info` tells it.
-#ifndef COMMPOOL_TOOLS_COMMON_DEVICE_LINK_H_
-#define COMMPOOL_TOOLS_COMMON_DEVICE_LINK_H_
+#pragma once
 
 #include "src/library/driver/loader.h"
 
@@ -21,5 +20,3 @@ struct Link {
 Link LinkBetween(const Driver& driver, int device, int peer);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TOOLS_COMMON_DEVICE_LINK_H_

@@ -1,6 +1,5 @@
 // What is always true of an engine's books. Tests and the stress programs ask after every call.
-#ifndef COMMPOOL_TOOLS_COMMON_ENGINE_INVARIANTS_H_
-#define COMMPOOL_TOOLS_COMMON_ENGINE_INVARIANTS_H_
+#pragma once
 
 #include "src/library/engine/engine.h"
 
@@ -10,5 +9,3 @@ namespace commpool::internal::engine {
 void CheckInvariants(const Engine& engine);
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_TOOLS_COMMON_ENGINE_INVARIANTS_H_

@@ -6,8 +6,7 @@
 //
 // On a stream that captures, the launch becomes part of the graph, which owns the function and its copies: only one
 // executable graph at a time may replay it.
-#ifndef COMMPOOL_TOOLS_COMMON_LAUNCH_H_
-#define COMMPOOL_TOOLS_COMMON_LAUNCH_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -35,5 +34,3 @@ Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRan
 void FreeFinishedLaunches();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TOOLS_COMMON_LAUNCH_H_

@@ -1,6 +1,5 @@
 // What is always true of a pool's blocks. Tests and the stress programs ask after every call.
-#ifndef COMMPOOL_TOOLS_COMMON_POOL_INVARIANTS_H_
-#define COMMPOOL_TOOLS_COMMON_POOL_INVARIANTS_H_
+#pragma once
 
 #include "src/library/pool/pool.h"
 
@@ -11,5 +10,3 @@ namespace commpool::internal {
 void CheckInvariants(Pool& pool);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TOOLS_COMMON_POOL_INVARIANTS_H_

@@ -1,6 +1,5 @@
 // Starts programs as processes. Any thread.
-#ifndef COMMPOOL_TOOLS_COMMON_PROCESS_H_
-#define COMMPOOL_TOOLS_COMMON_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -38,5 +37,3 @@ enum class OutputOf { kStdout, kStdoutAndStderr };
 Result<ProcessEnd> RunProcess(ProcessStart start, OutputOf output, std::chrono::seconds limit);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_COMMON_PROCESS_H_

@@ -1,6 +1,5 @@
 // The `main` of a program with subcommands. One thread.
-#ifndef COMMPOOL_TOOLS_COMMON_PROGRAM_H_
-#define COMMPOOL_TOOLS_COMMON_PROGRAM_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -25,5 +24,3 @@ std::string VersionText(int version);
 int RunProgram(const Program& program, std::vector<std::string> words);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_COMMON_PROGRAM_H_

@@ -1,6 +1,5 @@
 // A line on the terminal that shows how far long work is. Nothing without a terminal. One thread.
-#ifndef COMMPOOL_TOOLS_COMMON_PROGRESS_H_
-#define COMMPOOL_TOOLS_COMMON_PROGRESS_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdio>
@@ -32,5 +31,3 @@ class Progress {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_COMMON_PROGRESS_H_

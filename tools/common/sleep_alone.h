@@ -1,6 +1,5 @@
 // A pool's sleep and wake in a call for it alone, as the C ABI makes them through AllOrNone.
-#ifndef COMMPOOL_TOOLS_COMMON_SLEEP_ALONE_H_
-#define COMMPOOL_TOOLS_COMMON_SLEEP_ALONE_H_
+#pragma once
 
 #include "src/library/pool/pool.h"
 
@@ -17,5 +16,3 @@ inline Status WakeAlone(Pool& pool, const SleepRequest& request = {}) {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_TOOLS_COMMON_SLEEP_ALONE_H_

@@ -1,6 +1,5 @@
 // A capture in a stress schedule: a block that belongs to a graph, and replays of the graph.
-#ifndef COMMPOOL_TOOLS_STRESS_CAPTURED_BLOCK_H_
-#define COMMPOOL_TOOLS_STRESS_CAPTURED_BLOCK_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -18,5 +17,3 @@ Status CaptureAndReplay(const internal::Driver& driver, internal::Runtime& runti
                         CUstream stream, uint64_t bytes);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_CAPTURED_BLOCK_H_

@@ -1,6 +1,5 @@
 // The subcommands of `commpool_stress`. The folder of each adds it.
-#ifndef COMMPOOL_TOOLS_STRESS_COMMANDS_H_
-#define COMMPOOL_TOOLS_STRESS_COMMANDS_H_
+#pragma once
 
 #include "tools/common/command.h"
 
@@ -12,5 +11,3 @@ void AddStressRanks(Command app);
 void AddStressHost(Command app);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_COMMANDS_H_

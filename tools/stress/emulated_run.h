@@ -1,6 +1,5 @@
 // How runs of every kind begin, what they ask the emulator, and how they end. Any thread.
-#ifndef COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_
-#define COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -36,5 +35,3 @@ Result<RankCounts> ParseRanks(const std::string& text);
 int Verdict(bool sound, bool planted);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_

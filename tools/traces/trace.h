@@ -1,6 +1,5 @@
 // A recorded sequence of allocations and frees, and PyTorch's own statistics for it. Plain values: any thread.
-#ifndef COMMPOOL_TOOLS_TRACES_TRACE_H_
-#define COMMPOOL_TOOLS_TRACES_TRACE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -49,5 +48,3 @@ void SpreadOverStreams(Trace& trace, uint32_t streams);
 void Scale(Trace& trace, double factor);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_TRACES_TRACE_H_

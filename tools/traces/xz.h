@@ -1,6 +1,5 @@
 // Decompression of .xz. Pure: any thread.
-#ifndef COMMPOOL_TOOLS_TRACES_XZ_H_
-#define COMMPOOL_TOOLS_TRACES_XZ_H_
+#pragma once
 
 #include <string>
 
@@ -12,5 +11,3 @@ namespace commpool::cli {
 Result<std::string> DecompressXz(const std::string& file, const std::string& compressed);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_TRACES_XZ_H_

@@ -2,8 +2,7 @@
 //
 // The history stays with the memory, not with its addresses, so pages that move to other addresses keep it. It is not
 // thread-safe: the machine's lock guards it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -76,5 +75,3 @@ class AccessHistory {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_

@@ -3,8 +3,7 @@
 // The host cannot read a reserved range, just as it cannot read a device's memory. The emulator maps the same memory a
 // second time, in a shadow of the same size, so that its kernels and copies see one contiguous piece. Host memory that
 // the CPU may access is mapped at the range itself too. The class is not thread-safe: the machine's lock guards it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_ADDRESS_SPACE_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_ADDRESS_SPACE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -106,5 +105,3 @@ class AddressSpace {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_ADDRESS_SPACE_H_

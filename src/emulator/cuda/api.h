@@ -1,7 +1,6 @@
 // Every emulated driver function begins here: it counts the call, injects faults, checks initialisation and the
 // context, and adds virtual time.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_API_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_API_H_
+#pragma once
 
 // cuda.h's functions are this library's exports.
 #pragma GCC visibility push(default)
@@ -85,5 +84,3 @@ constexpr int kDriverVersion = 13000;
 void* FindFunction(const char* name, int version);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_API_H_

@@ -2,8 +2,7 @@
 //
 // A pool reserves addresses once. It backs them step by step, as async_pool.h decides. The machine's lock guards
 // everything here.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_MEMORY_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_MEMORY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -90,5 +89,3 @@ class AsyncMemory {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_MEMORY_H_

@@ -1,8 +1,7 @@
 // Decides for a stream-ordered memory pool: which free memory serves an allocation, how much the pool grows, and what
 // it gives back. It maps nothing and submits nothing; addresses are offsets from the pool's start. It is not
 // thread-safe: the machine's lock guards it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_POOL_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_POOL_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -122,5 +121,3 @@ class AsyncPool {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_POOL_H_

@@ -1,7 +1,6 @@
 // The blocks that pools announce. The driver knows only segments, so it accepts a use after a pool's own free. Memory
 // that nobody announced is not checked. The table is not thread-safe: the machine's lock guards it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -64,5 +63,3 @@ class BlockTable {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_

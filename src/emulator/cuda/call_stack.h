@@ -1,7 +1,6 @@
 // Where a program issued an operation: return addresses, which are cheap to take. Only a report turns them into text.
 // It is a value: any thread may use one.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -24,5 +23,3 @@ class CallStack {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_

@@ -2,8 +2,7 @@
 //
 // The answers are those of an H200 with driver 580. A call that breaks a rule invalidates its captures, and the program
 // must still end them. The machine's lock guards everything here.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -105,5 +104,3 @@ CUstreamCaptureMode& ThreadCaptureMode();
 bool IsUnannouncedCapture(const Machine& machine, const CUstream_st* stream);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_

@@ -1,8 +1,7 @@
 // Vector clocks: which operations of which streams came before something. They are values: any thread may use one.
 //
 // A component is one stream of one process. For each component a clock says how much of its work has surely ended.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_CLOCK_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_CLOCK_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -44,5 +43,3 @@ struct StreamClock {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_CLOCK_H_

@@ -1,6 +1,5 @@
 // The attributes of a device: those of an H200, and those that the description declares. Any thread may ask.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_DEVICE_ATTRIBUTES_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_DEVICE_ATTRIBUTES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -12,5 +11,3 @@ namespace commpool::internal::emulator {
 int AttributeOf(const Description& description, CUdevice_attribute attribute, int device);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_DEVICE_ATTRIBUTES_H_

@@ -1,7 +1,6 @@
 // Hands out pieces of a range of bytes. It takes the best fit, and the lowest among equals; freed pieces merge with
 // their neighbours. It is not thread-safe.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -30,5 +29,3 @@ class ExtentAllocator {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_

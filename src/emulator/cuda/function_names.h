@@ -1,7 +1,6 @@
 // Finds names of functions in the full symbol tables of their files. dladdr knows exported names only, and a program
 // exports none. It is slow, so only reports use it. Any thread may call it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_FUNCTION_NAMES_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_FUNCTION_NAMES_H_
+#pragma once
 
 #include <dlfcn.h>
 
@@ -14,5 +13,3 @@ namespace commpool::internal::emulator {
 std::string FunctionAt(uintptr_t address, const Dl_info& module);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_FUNCTION_NAMES_H_

@@ -3,8 +3,7 @@
 // A node keeps an operation as it was captured. Each replay submits a copy, so the emulator checks its ranges each
 // time. Captured nodes never change, so an executable graph shares them with its graph, and outlives it. The machine's
 // lock guards everything here.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -78,5 +77,3 @@ class Graphs {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_

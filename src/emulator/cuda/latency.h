@@ -1,6 +1,5 @@
 // How long driver calls take in virtual time: medians in microseconds, measured on H200s with driver 580.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_LATENCY_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_LATENCY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -18,5 +17,3 @@ double AccessLatency(size_t mappings, size_t devices, uint64_t bytes);
 double CopyDuration(uint64_t bytes);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_LATENCY_H_

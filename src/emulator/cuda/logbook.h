@@ -1,7 +1,6 @@
 // Keeps what tests ask the emulator for: the number of calls, injected faults, broken rules, and resources of the other
 // emulated libraries. The machine's lock guards it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -57,5 +56,3 @@ class Logbook {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_

@@ -2,8 +2,7 @@
 //
 // The first call makes it, and nothing destroys it, so a process may exit in any order. Workers run operations without
 // the lock; everything else holds it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -106,5 +105,3 @@ class Machine {
 CUctx_st*& CurrentContext();
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_

@@ -5,8 +5,7 @@
 // record's byte: so memory lives until the last process and the last descriptor let go, and the kernel lets go for
 // those that were killed. Freed extents are punched. A device maps scattered pages and does not fragment, but a file
 // does. So the file is sparse, and much longer than the memory that it stands for.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -96,5 +95,3 @@ class MemoryBank {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_

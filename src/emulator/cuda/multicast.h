@@ -1,7 +1,6 @@
 // Multicast objects: their devices, and the memory that is bound to them. They are never mapped: the emulated NCCL only
 // asks whether NVLink multicast could use the memory. The class is not thread-safe: the machine's lock guards it.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -64,5 +63,3 @@ class Multicasts {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_

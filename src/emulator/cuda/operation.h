@@ -1,6 +1,5 @@
 // One operation of a stream: what it touches, what it waits for, and when it ran in virtual time.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -97,5 +96,3 @@ struct Operation {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_

@@ -1,6 +1,5 @@
 // Makes physical memory for cuMemCreate, cuMemAlloc and pinned host memory.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_PHYSICAL_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_PHYSICAL_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -26,5 +25,3 @@ IpcPlace PlaceOf(const Physical& physical);
 CUresult ImportPhysical(Machine& machine, const IpcPlace& place, std::shared_ptr<Physical>* physical);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_PHYSICAL_H_

@@ -4,8 +4,7 @@
 // its stream, the events and streams that it waited for, and what the host knew at submission. If the clock does not
 // cover an earlier access, the operation did not wait for it: that is a race, if one of the two writes. The host of a
 // process has one clock. The machine's lock guards everything here.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_RACE_CHECKER_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_RACE_CHECKER_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -86,5 +85,3 @@ class RaceChecker {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_RACE_CHECKER_H_

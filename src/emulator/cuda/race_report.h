@@ -1,6 +1,5 @@
 // Writes the race checker's reports: which operation, where it was issued, what it touched, and in which block.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -19,5 +18,3 @@ std::string DescribeMisuse(const Operation& operation, const commpoolEmulatorRan
 std::string DescribeOpenAccesses(const std::vector<Conflict>& accesses);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_

@@ -5,8 +5,7 @@
 // by a seeded choice. It passes the lead on before it runs something that may block, so a blocked host function holds
 // its own stream only. Workers go on while the host waits elsewhere, so a collective that another rank needs makes
 // progress. The machine's lock guards everything here.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -138,5 +137,3 @@ class Scheduler {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_

@@ -2,8 +2,7 @@
 //
 // It is a small file. Each record has a number, and its process locks the byte of that number until the record is done.
 // So others wait for a lock, and nobody waits for a process that was killed.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_SHARED_EVENT_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_SHARED_EVENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -45,5 +44,3 @@ class SharedEvent : public std::enable_shared_from_this<SharedEvent> {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_SHARED_EVENT_H_

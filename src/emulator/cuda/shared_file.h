@@ -1,7 +1,6 @@
 // Files that emulated processes share, and locks on their bytes. The kernel keeps the locks with each opening of a
 // file, so it lets go of them when a process ends, however it ends, and keeps them with a descriptor that travels.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_SHARED_FILE_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_SHARED_FILE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -42,5 +41,3 @@ struct IpcPlace {
 static_assert(sizeof(IpcPlace) <= 64);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_SHARED_FILE_H_

@@ -2,8 +2,7 @@
 // run.
 //
 // The stream-ordered allocator uses it to reuse memory. It may know less than is true, never more. It is a value.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -24,5 +23,3 @@ class StreamReach {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_

@@ -2,8 +2,7 @@
 //
 // They count references. When the last one goes, a thread of the emulator runs the callback some time later; the
 // callback may not call CUDA. The machine's lock guards everything here.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -76,5 +75,3 @@ class ObjectReferences {
 };
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_

@@ -1,6 +1,5 @@
 // Memory that is mapped by itself: of cuMemAlloc, of cuMemAllocHost, and opened from another process.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_WHOLE_MEMORY_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_WHOLE_MEMORY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -25,5 +24,3 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Whole k
                    const char* call);
 
 }  // namespace commpool::internal::emulator
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_WHOLE_MEMORY_H_

@@ -1,6 +1,5 @@
 // The emulated CUDA driver for the emulated runtime, which finds it at run time and never links it. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_
-#define COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -18,5 +17,3 @@ struct DriverFunctions {
 const DriverFunctions& Driver();
 
 }  // namespace commpool::internal::emulated_cudart
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_

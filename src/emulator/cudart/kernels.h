@@ -1,6 +1,5 @@
 // The kernels that the program's modules register, by name. The emulator does not have their code. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDART_KERNELS_H_
-#define COMMPOOL_SRC_EMULATOR_CUDART_KERNELS_H_
+#pragma once
 
 #include <string>
 
@@ -25,5 +24,3 @@ cudaError_t RefuseKernel(const Kernel* kernel);
 const char* LastRefusal();
 
 }  // namespace commpool::internal::emulated_cudart
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDART_KERNELS_H_

@@ -1,7 +1,6 @@
 // Calls of PyTorch's CUDA code that succeed and do nothing, while PyTorch's own operations make outputs and temporaries
 // (src/emulator/torch). The state is the calling thread's.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDART_MUTE_H_
-#define COMMPOOL_SRC_EMULATOR_CUDART_MUTE_H_
+#pragma once
 
 #include "src/emulator/runtime_extension.h"
 
@@ -16,5 +15,3 @@ void NoteMuted();
 void NoteMustRunAtOnce();
 
 }  // namespace commpool::internal::emulated_cudart
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDART_MUTE_H_

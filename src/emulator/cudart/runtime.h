@@ -3,8 +3,7 @@
 //
 // Like NVIDIA's runtime it uses primary contexts. It makes one when a thread first needs it, and keeps it until the
 // process ends. If the program made a context current through the driver API, the runtime uses that one.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDART_RUNTIME_H_
-#define COMMPOOL_SRC_EMULATOR_CUDART_RUNTIME_H_
+#pragma once
 
 // cuda_runtime_api.h's functions are this library's exports.
 #pragma GCC visibility push(default)
@@ -55,5 +54,3 @@ cudaError_t InDriver(Body body) {
 cudaError_t Refuse(const char* function, const char* reason);
 
 }  // namespace commpool::internal::emulated_cudart
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDART_RUNTIME_H_

@@ -1,7 +1,6 @@
 // Compiles the sources that this library carries (src/emulator/torch) with the user's compiler, and keeps the binary in
 // a private folder: COMMPOOL_CACHE, else ~/.cache/commpool. The Python package keeps PyTorch's router there too.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDART_TORCH_COMPILER_H_
-#define COMMPOOL_SRC_EMULATOR_CUDART_TORCH_COMPILER_H_
+#pragma once
 
 #include <filesystem>
 #include <string>
@@ -14,5 +13,3 @@ std::filesystem::path CompileForTorch(const std::filesystem::path& torch, const 
                                       std::string* error);
 
 }  // namespace commpool::internal::emulated_cudart
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDART_TORCH_COMPILER_H_

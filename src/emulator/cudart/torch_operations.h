@@ -1,7 +1,6 @@
 // Brings src/emulator/torch into a process that has PyTorch: its operations then run by PyTorch's CPU kernels. Finds
 // the binary for the installed version, or lets the user's compiler make it from the sources that this library carries.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDART_TORCH_OPERATIONS_H_
-#define COMMPOOL_SRC_EMULATOR_CUDART_TORCH_OPERATIONS_H_
+#pragma once
 
 #include <cstddef>
 
@@ -19,5 +18,3 @@ extern const EmbeddedFile kTorchSources[];
 extern const size_t kTorchSourceCount;
 
 }  // namespace commpool::internal::emulated_cudart
-
-#endif  // COMMPOOL_SRC_EMULATOR_CUDART_TORCH_OPERATIONS_H_

@@ -1,6 +1,5 @@
 // What a nonblocking communicator does in the background, one thing at a time. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_ASYNC_WORK_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_ASYNC_WORK_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -32,5 +31,3 @@ class AsyncWork {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_ASYNC_WORK_H_

@@ -1,7 +1,6 @@
 // How the ranks of a communicator find each other. A root listens at the address in the unique id and introduces them;
 // then each pair of ranks opens two connections. Any thread; one object belongs to one thread at a time.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_BOOTSTRAP_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_BOOTSTRAP_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -57,5 +56,3 @@ uint64_t MagicOf(const ncclUniqueId& id);
 Result<Membership> Join(const ncclUniqueId& id, PeerInfo own, Deadline deadline);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_BOOTSTRAP_H_

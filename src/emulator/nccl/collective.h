@@ -1,6 +1,5 @@
 // One collective: what the program asked for, what this rank decided, and what it tells the others. Values: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -92,5 +91,3 @@ struct Mismatch {
 std::optional<Mismatch> FindMismatch(const std::vector<CollectiveHeader>& headers);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_

@@ -1,6 +1,5 @@
 // The kinds of collective and their sizes.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_KIND_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_KIND_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -17,5 +16,3 @@ const char* CollectiveName(CollectiveKind kind);
 size_t ResultBytes(CollectiveKind kind, size_t count, size_t element_bytes, int ranks);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_KIND_H_

@@ -1,6 +1,5 @@
 // How long NCCL would take in virtual time. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
+#pragma once
 
 #include <cstddef>
 
@@ -21,5 +20,3 @@ inline constexpr double kWindowRegistrationMicroseconds = 30000;
 inline constexpr double kWindowDeregistrationMicroseconds = 500;
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_

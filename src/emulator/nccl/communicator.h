@@ -1,8 +1,7 @@
 // One rank's part of a communicator: its peers, its registrations, and the thread that runs its collectives.
 //
 // Only one thread at a time may use it, as in NCCL; Enter checks that. Any thread may call async_error and Abort.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -262,5 +261,3 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_

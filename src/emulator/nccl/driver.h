@@ -1,6 +1,5 @@
 // The emulated CUDA driver for the emulated NCCL, which finds it at run time and never links it. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_DRIVER_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_DRIVER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -100,5 +99,3 @@ class CurrentContext {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_DRIVER_H_

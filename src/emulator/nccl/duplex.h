@@ -1,6 +1,5 @@
 // Two directions of a ring at a time.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_DUPLEX_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_DUPLEX_H_
+#pragma once
 
 #include <cstddef>
 
@@ -15,5 +14,3 @@ Status SendAndReceive(Connection& to, const void* sent, size_t sent_bytes, Conne
                       size_t received_bytes, Deadline deadline);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_DUPLEX_H_

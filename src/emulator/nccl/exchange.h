@@ -1,6 +1,5 @@
 // Every rank sends one message to every other rank, and waits for theirs. One thread at a time may use a mesh.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -27,5 +26,3 @@ Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const 
 std::string JoinRanks(const std::vector<int>& ranks);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_

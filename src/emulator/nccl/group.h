@@ -1,6 +1,5 @@
 // ncclGroupStart and ncclGroupEnd: the end runs what the thread asked for since the start. Each thread has one object.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -69,5 +68,3 @@ class Group {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_

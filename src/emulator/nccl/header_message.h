@@ -1,6 +1,5 @@
 // How the header of a collective and the clock of its operation travel. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
+#pragma once
 
 #include "src/emulator/extension.h"
 #include "src/emulator/nccl/collective.h"
@@ -16,5 +15,3 @@ CollectiveHeader HeaderOf(const Message& message);
 void JoinClock(const Message& message, commpoolEmulatorOperation operation);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_

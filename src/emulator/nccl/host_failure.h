@@ -1,6 +1,5 @@
 // Turns a host without memory or threads into NCCL's error.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -22,5 +21,3 @@ ncclResult_t OrSystemError(Work work) {
 }
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_

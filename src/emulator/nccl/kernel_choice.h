@@ -1,6 +1,5 @@
 // Which kernel, protocol and number of channels NCCL would choose. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_KERNEL_CHOICE_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_KERNEL_CHOICE_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -34,5 +33,3 @@ bool UsesCopyEngines(CollectiveKind kind, int policy, int version);
 const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_KERNEL_CHOICE_H_

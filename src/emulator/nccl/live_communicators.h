@@ -1,6 +1,5 @@
 // Which communicators exist in this process. Calls refuse any other handle and never follow it. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_LIVE_COMMUNICATORS_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_LIVE_COMMUNICATORS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -72,5 +71,3 @@ LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle);
 std::shared_ptr<EmulatedCommunicator> FindReported(const char* name, ncclComm_t handle);
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_LIVE_COMMUNICATORS_H_

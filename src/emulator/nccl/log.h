@@ -1,7 +1,6 @@
 // The log of the emulated NCCL. It has the variables, prefixes and lines of the real one (reference.md lists them), so
 // one parser reads both. Any thread; the first line reads the environment.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -46,5 +45,3 @@ std::string HostName();
 }  // namespace commpool::internal::emulated_nccl
 
 #define COMMPOOL_NCCL_WARN(...) ::commpool::internal::emulated_nccl::LogWarning(__FILE__, __LINE__, __VA_ARGS__)
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_

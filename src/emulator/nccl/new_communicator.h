@@ -1,6 +1,5 @@
 // A communicator that an API call is about to make, and what its configuration says. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -34,5 +33,3 @@ class NewCommunicator {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_

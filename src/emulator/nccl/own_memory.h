@@ -1,7 +1,6 @@
 // The device memory that a communicator takes for itself: its buffers, which a suspension gives back and whose
 // addresses stay, and a part that stays. The sizes are the emulator's choice.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_OWN_MEMORY_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_OWN_MEMORY_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -50,5 +49,3 @@ class OwnMemory {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_OWN_MEMORY_H_

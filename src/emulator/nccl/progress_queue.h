@@ -1,7 +1,6 @@
 // The collectives of one communicator from launch to end. They stay in launch order, whatever their streams do. Any
 // thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -71,5 +70,3 @@ class ProgressQueue {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_

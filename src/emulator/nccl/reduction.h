@@ -1,6 +1,5 @@
 // Types of elements and how they are reduced. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_REDUCTION_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_REDUCTION_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -44,5 +43,3 @@ struct Reduction {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_REDUCTION_H_

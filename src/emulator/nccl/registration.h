@@ -1,7 +1,6 @@
 // What a communicator knows about its buffers: local registrations and windows. It is only metadata. One thread at a
 // time.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -91,5 +90,3 @@ class CommunicatorWindows {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_

@@ -1,6 +1,5 @@
 // What differs between NCCL releases: which functions exist, and how windows behave. Values: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_RELEASES_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_RELEASES_H_
+#pragma once
 
 #include <string_view>
 
@@ -35,5 +34,3 @@ inline constexpr int kFirstWithSymmetricAverages = 23003;
 inline constexpr int kFirstWithUnequalWindows = 23007;
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_RELEASES_H_

@@ -1,7 +1,6 @@
 // Moves the data of collectives around a ring. The result is deterministic: one rank reduces each element, once and in
 // a fixed order, and then sends the bits on. So every rank has the same bits. One thread at a time.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_RING_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_RING_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -61,5 +60,3 @@ class Ring {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_RING_H_

@@ -4,8 +4,7 @@
 // addresses, and memory takes the lowest gap that is large enough. A device reads a record of each window: the lowest
 // free record of a page of 64. Pages with free records form a stack. A new page goes on top; so does a full page when
 // one of its records is freed.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_PLACES_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_PLACES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -45,5 +44,3 @@ class WindowPlaces {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_PLACES_H_

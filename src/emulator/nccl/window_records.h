@@ -2,8 +2,7 @@
 //
 // NCCL 2.28.9 and 2.30.7, src/include/nccl_device/impl/core__types.h and src/allocator.cc: pages of 64 records in
 // device memory. Here they are the host's, which copies by address read as well.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_RECORDS_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_RECORDS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -44,5 +43,3 @@ class WindowRecords {
 };
 
 }  // namespace commpool::internal::emulated_nccl
-
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_RECORDS_H_

@@ -1,6 +1,5 @@
 // Fused attention, by the operations of which PyTorch's own attention without fusion is made.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_ATTENTION_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_ATTENTION_H_
+#pragma once
 
 #include "src/emulator/torch/deferred.h"
 
@@ -12,5 +11,3 @@ void EfficientAttention(const c10::OperatorHandle&, c10::Stack* stack, const at:
 void EfficientAttentionBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_ATTENTION_H_

@@ -1,6 +1,5 @@
 // The blocks of PyTorch's allocator, told to the emulator.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_BLOCKS_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_BLOCKS_H_
+#pragma once
 
 namespace commpool::internal::emulated_torch {
 
@@ -8,5 +7,3 @@ namespace commpool::internal::emulated_torch {
 void AnnounceBlocks();
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_BLOCKS_H_

@@ -1,6 +1,5 @@
 // Operations whose CPU kernel has another name, takes other arguments, or does not exist.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_
+#pragma once
 
 #include "src/emulator/torch/deferred.h"
 
@@ -10,5 +9,3 @@ namespace commpool::internal::emulated_torch {
 CpuKernel KernelByName(const c10::OperatorName& name);
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_

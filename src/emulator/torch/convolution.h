@@ -1,6 +1,5 @@
 // Convolutions: the emulator has no cuDNN, so they are taken whole, before PyTorch chooses a library.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_CONVOLUTION_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_CONVOLUTION_H_
+#pragma once
 
 #include <ATen/core/stack.h>
 
@@ -11,5 +10,3 @@ c10::Stack ConvolutionOutputs(const c10::Stack& arguments);
 c10::Stack ConvolutionBackwardOutputs(const c10::Stack& arguments);
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_CONVOLUTION_H_

@@ -1,6 +1,5 @@
 // An operation of ATen that was submitted: its CPU kernel as a launch of the emulator, repeated by graphs.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_DEFERRED_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_DEFERRED_H_
+#pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -26,5 +25,3 @@ void RunOnCpu(const c10::OperatorHandle& operation, CpuKernel kernel, c10::Stack
               const at::Generator& generator);
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_DEFERRED_H_

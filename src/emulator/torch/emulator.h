@@ -1,6 +1,5 @@
 // What PyTorch's operations ask of the emulator, which is preloaded: its functions by name. Any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_EMULATOR_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_EMULATOR_H_
+#pragma once
 
 #include "src/emulator/runtime_extension.h"
 
@@ -28,5 +27,3 @@ Kernels WhenKernelsRun();
 bool LooksForRaces();
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_EMULATOR_H_

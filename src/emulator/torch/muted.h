@@ -1,7 +1,6 @@
 // An operation of PyTorch whose CUDA code runs muted, so that it makes outputs and temporaries and launches nothing;
 // then its CPU kernel is a launch.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_MUTED_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_MUTED_H_
+#pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -50,5 +49,3 @@ class Muted : public c10::OperatorKernel {
 };
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_MUTED_H_

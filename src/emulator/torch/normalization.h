@@ -1,6 +1,5 @@
 // Normalisations whose kernels only CUDA has: batch normalisation over several ranks, and by root mean squares.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_NORMALIZATION_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_NORMALIZATION_H_
+#pragma once
 
 #include "src/emulator/torch/deferred.h"
 
@@ -14,5 +13,3 @@ void BatchNormBackwardElements(const c10::OperatorHandle&, c10::Stack* stack, co
 void RmsNormBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_NORMALIZATION_H_

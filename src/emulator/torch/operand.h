@@ -1,7 +1,6 @@
 // One tensor of an operation, without the tensor: where it lies and how it is read. A deferred operation may keep no
 // tensor of the program's, whose last reference may take Python's lock under the driver's.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_OPERAND_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_OPERAND_H_
+#pragma once
 
 #include <ATen/core/Tensor.h>
 
@@ -48,5 +47,3 @@ class Operand {
 };
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_OPERAND_H_

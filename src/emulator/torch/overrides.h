@@ -1,6 +1,5 @@
 // What stands in place of ATen's operations on CUDA tensors.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_OVERRIDES_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_OVERRIDES_H_
+#pragma once
 
 namespace commpool::internal::emulated_torch {
 
@@ -12,5 +11,3 @@ void OverrideOperations();
 void OverrideLaterOperations();
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_OVERRIDES_H_

@@ -1,6 +1,5 @@
 // Where the program calls an operation: its line in Python, or for backward the line of the operation's forward.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_PLACE_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_PLACE_H_
+#pragma once
 
 namespace commpool::internal::emulated_torch {
 
@@ -18,5 +17,3 @@ class PlaceScope {
 };
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_PLACE_H_

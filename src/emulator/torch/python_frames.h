@@ -1,7 +1,6 @@
 // The frames of the calling thread, by the functions that every Python 3.9 or later exports. Holds Python's lock while
 // it looks.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_PYTHON_FRAMES_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_PYTHON_FRAMES_H_
+#pragma once
 
 namespace commpool::internal::emulated_torch {
 
@@ -16,5 +15,3 @@ const char* PythonPlaceIfLocked();
 bool PythonEnds();
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_PYTHON_FRAMES_H_

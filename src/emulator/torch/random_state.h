@@ -1,6 +1,5 @@
 // The random numbers of one operation: those of the CUDA generator's seed and offset, also where a graph repeats it.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_RANDOM_STATE_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_RANDOM_STATE_H_
+#pragma once
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -40,5 +39,3 @@ class RandomState {
 };
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_RANDOM_STATE_H_

@@ -1,6 +1,5 @@
 // Recurrent cells, whose fused kernels only CUDA has. Their workspaces are read by their backward alone.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_RECURRENT_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_RECURRENT_H_
+#pragma once
 
 #include "src/emulator/torch/deferred.h"
 
@@ -12,5 +11,3 @@ void GruCell(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&
 void GruCellBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_RECURRENT_H_

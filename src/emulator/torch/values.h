@@ -1,6 +1,5 @@
 // The tensors among the arguments of an operation.
-#ifndef COMMPOOL_SRC_EMULATOR_TORCH_VALUES_H_
-#define COMMPOOL_SRC_EMULATOR_TORCH_VALUES_H_
+#pragma once
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
@@ -67,5 +66,3 @@ inline bool Writes(const c10::FunctionSchema& schema, const c10::Stack& argument
 }
 
 }  // namespace commpool::internal::emulated_torch
-
-#endif  // COMMPOOL_SRC_EMULATOR_TORCH_VALUES_H_

@@ -1,7 +1,6 @@
 // What calls mean for the books. An account has what happens before the driver's call and after it, with the call's own
 // arguments; audited_functions.inc names each function's.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_ACCOUNTS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_ACCOUNTS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -232,5 +231,3 @@ struct LoadedCode : Account {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_ACCOUNTS_H_

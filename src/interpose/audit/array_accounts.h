@@ -1,7 +1,6 @@
 // What calls for CUDA arrays mean for the books. How an array lies in memory only the driver knows, so what one takes
 // is measured when it is made. A small one may find room in what another took, and take nothing.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_ARRAY_ACCOUNTS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_ARRAY_ACCOUNTS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -35,5 +34,3 @@ struct EndedArray : Account {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_ARRAY_ACCOUNTS_H_

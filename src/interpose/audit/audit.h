@@ -1,6 +1,5 @@
 // The audit of this process: everything that the parts of the library share.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_AUDIT_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_AUDIT_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -64,5 +63,3 @@ class Audit {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_AUDIT_H_

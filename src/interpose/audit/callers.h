@@ -1,7 +1,6 @@
 // Who asked: the first frame of the stack that belongs neither to the driver, nor to CUPTI, nor to a shared runtime.
 // Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_CALLERS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_CALLERS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -26,5 +25,3 @@ inline std::string NameOfCaller(LoadedObjects& objects) { return CallerOf(object
 bool IsWithin(LoadedObjects& objects, std::string_view file);
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_CALLERS_H_

@@ -1,7 +1,6 @@
 // The part of CUPTI's interface that an audit uses, as cupti_callbacks.h declares it. The header itself is no part of
 // every installation of CUDA; tests compare where it is there.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_CUPTI_ABI_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_CUPTI_ABI_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -35,5 +34,3 @@ using EnableCallback = Result (*)(uint32_t enable, Subscriber subscriber, int do
 using GetCallbackName = Result (*)(int domain, uint32_t function, const char** name);
 
 }  // namespace commpool::audit::cupti
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_CUPTI_ABI_H_

@@ -1,6 +1,5 @@
 // How much memory of each device is in use, by the driver's own word. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_DEVICE_MEMORY_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_DEVICE_MEMORY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -53,5 +52,3 @@ class DeviceMemory {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_DEVICE_MEMORY_H_

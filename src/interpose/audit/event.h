@@ -1,6 +1,5 @@
 // One call that an audit watches, from before it until after it.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_EVENT_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_EVENT_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -44,5 +43,3 @@ struct Event {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_EVENT_H_

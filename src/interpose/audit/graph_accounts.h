@@ -1,7 +1,6 @@
 // What calls mean for the books that make a graph allocate. The driver makes that memory at a launch, shares it between
 // graphs, and keeps it: what it holds is a row of the driver's, and here stands who asked for how much.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_GRAPH_ACCOUNTS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_GRAPH_ACCOUNTS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -23,5 +22,3 @@ struct MadeNode : Account {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_GRAPH_ACCOUNTS_H_

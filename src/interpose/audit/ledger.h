@@ -1,6 +1,5 @@
 // The books of an audit: who asked for what, how much of it is held now, and what it took. Makes no call. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_LEDGER_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_LEDGER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -106,5 +105,3 @@ class Ledger {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_LEDGER_H_

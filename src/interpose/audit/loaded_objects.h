@@ -1,6 +1,5 @@
 // The program and the libraries of this process, by the addresses of their code. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_LOADED_OBJECTS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_LOADED_OBJECTS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -33,5 +32,3 @@ class LoadedObjects {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_LOADED_OBJECTS_H_

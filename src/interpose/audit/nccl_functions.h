@@ -1,7 +1,6 @@
 // ncclMemAlloc and ncclMemFree for who looks them up in NCCL, as our own library does: its memory, which an audit
 // counts. Who is linked with them may get a pool's (nccl_memory/from_pools.h).
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_NCCL_FUNCTIONS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_NCCL_FUNCTIONS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -13,5 +12,3 @@ ncclResult_t AuditedMemAlloc(void** pointer, size_t bytes);
 ncclResult_t AuditedMemFree(void* pointer);
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_NCCL_FUNCTIONS_H_

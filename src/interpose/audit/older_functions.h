@@ -1,7 +1,6 @@
 // Functions of the driver that cuda.h declares only under settings of its own: they have the symbols that older
 // programs and those with per-thread default streams call.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_OLDER_FUNCTIONS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_OLDER_FUNCTIONS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -18,5 +17,3 @@ decltype(cuLaunchKernel) cuLaunchKernel_ptsz;
 decltype(cuLaunchKernelEx) cuLaunchKernelEx_ptsz;
 decltype(cuLaunchCooperativeKernel) cuLaunchCooperativeKernel_ptsz;
 }
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_OLDER_FUNCTIONS_H_

@@ -1,6 +1,5 @@
 // Hands a call to its account: with its arguments as they are, or from the struct in which CUPTI has them.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_PACKED_CALL_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_PACKED_CALL_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -52,5 +51,3 @@ struct PackedCall<Account, CUresult (*)(Arguments...)> {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_PACKED_CALL_H_

@@ -1,7 +1,6 @@
 // Which physical memory of cuMemCreate still lives: it does while a handle or a mapping of it is left. Makes no call.
 // Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_PHYSICAL_BOOK_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_PHYSICAL_BOOK_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -57,5 +56,3 @@ class PhysicalBook {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_PHYSICAL_BOOK_H_

@@ -1,6 +1,5 @@
 // The driver itself, behind what the program sees of it. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_REAL_DRIVER_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_REAL_DRIVER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -57,5 +56,3 @@ class WithContext {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_REAL_DRIVER_H_

@@ -1,6 +1,5 @@
 // What an audit has found, as a table for people and a line of JSON for programs.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_REPORT_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -38,5 +37,3 @@ std::string JsonOf(const ReportData& data);
 void Write(const ReportData& data, const std::string& record);
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_REPORT_H_

@@ -1,6 +1,5 @@
 // Which pointers came by before: a look takes some nanoseconds and no lock. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_SEEN_SET_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_SEEN_SET_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -41,5 +40,3 @@ class SeenSet {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_SEEN_SET_H_

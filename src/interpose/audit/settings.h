@@ -1,6 +1,5 @@
 // What `commpool audit` asks of the library that it injects: COMMPOOL_AUDIT, "KEY=VALUE,...".
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_SETTINGS_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_SETTINGS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -21,5 +20,3 @@ struct Settings {
 };
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_SETTINGS_H_

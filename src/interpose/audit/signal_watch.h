@@ -1,6 +1,5 @@
 // Reports when the process gets a signal: one that was asked for, or one that ends it.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_SIGNAL_WATCH_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_SIGNAL_WATCH_H_
+#pragma once
 
 namespace commpool::audit {
 
@@ -12,5 +11,3 @@ namespace commpool::audit {
 void ReportOnSignals(int signal);
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_SIGNAL_WATCH_H_

@@ -1,6 +1,5 @@
 // The functions that an audit stands in front of, each with the library's own one behind it. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_WATCHED_H_
-#define COMMPOOL_SRC_INTERPOSE_AUDIT_WATCHED_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -54,5 +53,3 @@ void Quietly(const Work& work) noexcept {
 }
 
 }  // namespace commpool::audit
-
-#endif  // COMMPOOL_SRC_INTERPOSE_AUDIT_WATCHED_H_

@@ -1,6 +1,5 @@
 // ncclMemAlloc and ncclMemFree of a program under `commpool run --nccl-memory pools`. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_FROM_POOLS_H_
-#define COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_FROM_POOLS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -18,5 +17,3 @@ std::optional<ncclResult_t> FreeToPools(void* pointer);
 std::string TableOfPools();
 
 }  // namespace commpool::run
-
-#endif  // COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_FROM_POOLS_H_

@@ -1,7 +1,6 @@
 // commpool's library, opened by its file at the first allocation: a process that asks for none, as a shell on the way
 // to the program, has nothing of it. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_POOL_LIBRARY_H_
-#define COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_POOL_LIBRARY_H_
+#pragma once
 
 #include <string>
 
@@ -27,5 +26,3 @@ struct PoolLibrary {
 };
 
 }  // namespace commpool::run
-
-#endif  // COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_POOL_LIBRARY_H_

@@ -1,8 +1,7 @@
 // Memory for ncclMemAlloc from commpool's pools. A program makes a window of a whole allocation, so each one is a whole
 // segment: there is a pool for each size, whose segments all have that size, and are kept whole once they are free. Any
 // thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_POOLED_MEMORY_H_
-#define COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_POOLED_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -65,5 +64,3 @@ class PooledMemory {
 };
 
 }  // namespace commpool::run
-
-#endif  // COMMPOOL_SRC_INTERPOSE_NCCL_MEMORY_POOLED_MEMORY_H_

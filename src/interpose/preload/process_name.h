@@ -1,6 +1,5 @@
 // What the preloaded libraries share: who this process is, and how they speak to its user. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_PRELOAD_PROCESS_NAME_H_
-#define COMMPOOL_SRC_INTERPOSE_PRELOAD_PROCESS_NAME_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -32,5 +31,3 @@ void Write(const std::string& text);
 void Say(const std::string& command, const std::string& text);
 
 }  // namespace commpool::preload
-
-#endif  // COMMPOOL_SRC_INTERPOSE_PRELOAD_PROCESS_NAME_H_

@@ -1,6 +1,5 @@
 // What a command tells the library that it preloads, in one variable of the environment.
-#ifndef COMMPOOL_SRC_INTERPOSE_PRELOAD_SETTINGS_TEXT_H_
-#define COMMPOOL_SRC_INTERPOSE_PRELOAD_SETTINGS_TEXT_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -11,5 +10,3 @@ namespace commpool::preload {
 std::map<std::string, std::string> ReadSettings(const char* text);
 
 }  // namespace commpool::preload
-
-#endif  // COMMPOOL_SRC_INTERPOSE_PRELOAD_SETTINGS_TEXT_H_

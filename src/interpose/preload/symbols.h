@@ -1,6 +1,5 @@
 // Finds functions of other libraries by name, past the ones of the same name that this library has. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_PRELOAD_SYMBOLS_H_
-#define COMMPOOL_SRC_INTERPOSE_PRELOAD_SYMBOLS_H_
+#pragma once
 
 namespace commpool::preload {
 
@@ -15,5 +14,3 @@ void* FindDefinition(const char* name);
 bool IsOurs(const void* address);
 
 }  // namespace commpool::preload
-
-#endif  // COMMPOOL_SRC_INTERPOSE_PRELOAD_SYMBOLS_H_

@@ -3,8 +3,7 @@
 //
 // Nothing waits inside of a failed call: another rank may wait for this one. So only that goes of which queries tell
 // that nobody uses it. Nothing is asked in a capture, nor on a thread that is within commpool.
-#ifndef COMMPOOL_SRC_INTERPOSE_ROOM_ASK_H_
-#define COMMPOOL_SRC_INTERPOSE_ROOM_ASK_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -23,5 +22,3 @@ CUresult MakeAgain(const char* call, int device, const std::function<CUresult()>
 std::string TableOfAsked();
 
 }  // namespace commpool::run
-
-#endif  // COMMPOOL_SRC_INTERPOSE_ROOM_ASK_H_

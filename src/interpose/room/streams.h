@@ -1,7 +1,6 @@
 // The streams of this process, so that one can ask whether any of them still works, or captures: by queries alone. Any
 // thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_ROOM_STREAMS_H_
-#define COMMPOOL_SRC_INTERPOSE_ROOM_STREAMS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -65,5 +64,3 @@ class Streams {
 };
 
 }  // namespace commpool::run
-
-#endif  // COMMPOOL_SRC_INTERPOSE_ROOM_STREAMS_H_

@@ -1,7 +1,6 @@
 // PyTorch's cache of this process. Who asks may hold the allocator's lock: so a thread of its own empties it, and
 // nobody waits for that longer than a second. Any thread.
-#ifndef COMMPOOL_SRC_INTERPOSE_ROOM_TORCH_CACHE_H_
-#define COMMPOOL_SRC_INTERPOSE_ROOM_TORCH_CACHE_H_
+#pragma once
 
 namespace commpool::run {
 
@@ -11,5 +10,3 @@ namespace commpool::run {
 void EmptyTorchCache();
 
 }  // namespace commpool::run
-
-#endif  // COMMPOOL_SRC_INTERPOSE_ROOM_TORCH_CACHE_H_

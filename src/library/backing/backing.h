@@ -4,8 +4,7 @@
 // A new backing is a file that ends with its row, and a line in backings.inc. Any thread may use a Backing. It takes no
 // lock, and its callers hold none that forbids driver calls (rule 1). Errors name the call, the device, the bytes and
 // the likely cause.
-#ifndef COMMPOOL_SRC_LIBRARY_BACKING_BACKING_H_
-#define COMMPOOL_SRC_LIBRARY_BACKING_BACKING_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -344,5 +343,3 @@ class Backing {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BACKING_BACKING_H_

@@ -1,6 +1,5 @@
 // The table of all backings: finds one by number or name, and makes one for a pool's request. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BACKING_BACKING_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_BACKING_BACKING_TABLE_H_
+#pragma once
 
 #include <memory>
 #include <span>
@@ -33,5 +32,3 @@ const char* Name(BackingKind kind);
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BACKING_BACKING_TABLE_H_

@@ -1,7 +1,6 @@
 // Memory of the host that the process maps, binds to a NUMA node, and registers with CUDA: for places where the driver
 // makes none by itself. It has no handles, so no other process imports it, and every device of the process may use it.
-#ifndef COMMPOOL_SRC_LIBRARY_BACKING_BOUND_BACKING_H_
-#define COMMPOOL_SRC_LIBRARY_BACKING_BOUND_BACKING_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -19,5 +18,3 @@ Result<std::unique_ptr<Backing>> MakeBoundBacking(const BackingRow& row, const B
                                                   uint64_t granularity, const std::string& why);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BACKING_BOUND_BACKING_H_

@@ -6,8 +6,7 @@
 // The driver would give freed addresses to the next caller in the process; kept ones go only to their own backing. So a
 // stale registration, or a stale pointer in a graph, does no more harm than with the driver, and never harms another
 // pool. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BACKING_KEPT_ADDRESSES_H_
-#define COMMPOOL_SRC_LIBRARY_BACKING_KEPT_ADDRESSES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -48,5 +47,3 @@ class KeptAddresses {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BACKING_KEPT_ADDRESSES_H_

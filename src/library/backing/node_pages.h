@@ -1,6 +1,5 @@
 // Pages of the host at aligned addresses, which the kernel may be told to take from one NUMA node.
-#ifndef COMMPOOL_SRC_LIBRARY_BACKING_NODE_PAGES_H_
-#define COMMPOOL_SRC_LIBRARY_BACKING_NODE_PAGES_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -85,5 +84,3 @@ class NodeProof {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BACKING_NODE_PAGES_H_

@@ -4,8 +4,7 @@
 // with a single page that covers it. As a Segment it is granted to peers, freed and abandoned as a whole; pages that
 // come later are granted to the same peers, in the same way. Threads: as Segment says. Before a page moves or goes, the
 // host must have waited for all work that uses it, even for work of the same stream.
-#ifndef COMMPOOL_SRC_LIBRARY_BACKING_TERRITORY_H_
-#define COMMPOOL_SRC_LIBRARY_BACKING_TERRITORY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -100,5 +99,3 @@ class Territory : public Segment {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BACKING_TERRITORY_H_

@@ -1,6 +1,5 @@
 // Byte arithmetic that cannot overflow silently, and sizes as people write them. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_BYTES_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_BYTES_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -40,5 +39,3 @@ std::string FormatBytes(uint64_t bytes);
 Result<uint64_t> ParseBytes(std::string_view text);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_BYTES_H_

@@ -1,8 +1,7 @@
 // The two ends of a process that commpool brings about. COMMPOOL_CHECK gives a reason where one of our own invariants
 // is broken. EndWithoutHostMemory is for a host without memory for our books (rule 12). Bad input is a Status, and so
 // is what a function of the program throws (user_function.h).
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_CHECK_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_CHECK_H_
+#pragma once
 
 namespace commpool::internal {
 
@@ -17,5 +16,3 @@ namespace commpool::internal {
   do {                                                                                           \
     if (!(condition)) ::commpool::internal::CheckFailed(__FILE__, __LINE__, #condition, reason); \
   } while (false)
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_CHECK_H_

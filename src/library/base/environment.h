@@ -1,7 +1,6 @@
 // Every environment variable that commpool reads, read once at first use. A process with more rights than the user who
 // started it (setuid, capabilities of its file) reads none, because some variables name libraries to open.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_ENVIRONMENT_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_ENVIRONMENT_H_
+#pragma once
 
 #include <initializer_list>
 #include <string>
@@ -39,5 +38,3 @@ struct Environment {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_ENVIRONMENT_H_

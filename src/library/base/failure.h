@@ -1,6 +1,5 @@
 // Failures by what they are, of the parts of their sentence: NotFound("device ", device, " is none of ours").
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_FAILURE_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_FAILURE_H_
+#pragma once
 
 #include <concepts>
 #include <initializer_list>
@@ -34,5 +33,3 @@ Status Disagreement(const auto&... parts) { return Failure(StatusCode::kDisagree
 Status RemoteFailure(const auto&... parts) { return Failure(StatusCode::kRemoteFailure, parts...); }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_FAILURE_H_

@@ -2,8 +2,7 @@
 //
 // A struct has one list of its fields, Fields(), in their order. That list alone writes it and reads it. Messages of
 // ranks and entries of recordings are such structs.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_FIELDS_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_FIELDS_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -163,5 +162,3 @@ class FieldReader {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_FIELDS_H_

@@ -1,6 +1,5 @@
 // A file descriptor that closes itself, and what it means that a call on descriptors failed.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_FILE_DESCRIPTOR_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_FILE_DESCRIPTOR_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -52,5 +51,3 @@ class FileDescriptor {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_FILE_DESCRIPTOR_H_

@@ -1,6 +1,5 @@
 // Tells a forked child from the process that made the guard. It costs one load. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_FORK_GUARD_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_FORK_GUARD_H_
+#pragma once
 
 namespace commpool::internal {
 
@@ -22,5 +21,3 @@ class ForkGuard {
 bool InForkedChild();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_FORK_GUARD_H_

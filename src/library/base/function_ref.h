@@ -1,7 +1,6 @@
 // FunctionRef: a parameter type for functions. The caller keeps the function alive until its call has returned, so a
 // FunctionRef, unlike std::function, never allocates. A value: two pointers.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_FUNCTION_REF_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_FUNCTION_REF_H_
+#pragma once
 
 #include <concepts>
 #include <utility>
@@ -31,5 +30,3 @@ class FunctionRef<Answer(Arguments...)> {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_FUNCTION_REF_H_

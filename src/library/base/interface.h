@@ -1,7 +1,6 @@
 // Chooses the network interface that other hosts should connect to, and tells whether two processes are on one host, so
 // that a loopback address means the same place for both. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_INTERFACE_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_INTERFACE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -43,5 +42,3 @@ std::string BootOfHost();
 uint64_t HostIdentity();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_INTERFACE_H_

@@ -1,7 +1,6 @@
 // Lets a handler of a signal end a wait: in a Python program Ctrl-C ends every wait of the library within a moment.
 // Python runs its handlers between two lines of Python only, so a wait in C has to look for them itself.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_INTERRUPTION_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_INTERRUPTION_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -49,5 +48,3 @@ class InterruptibleParts {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_INTERRUPTION_H_

@@ -1,6 +1,5 @@
 // Host memory and files that hold bytes which the program wants back.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_KEPT_FILE_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_KEPT_FILE_H_
+#pragma once
 
 #include <sys/mman.h>
 #include <sys/types.h>
@@ -121,5 +120,3 @@ class KeptFile {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_KEPT_FILE_H_

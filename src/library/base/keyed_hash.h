@@ -1,8 +1,7 @@
 // SipHash-2-4: a hash of short messages that only those who know its key can make. Any thread.
 //
 // It proves that a peer knows a key without sending the key (Aumasson and Bernstein, 2012).
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_KEYED_HASH_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_KEYED_HASH_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -21,5 +20,3 @@ uint64_t KeyedHash(const HashKey& key, const void* data, size_t bytes);
 Result<HashKey> RandomKey();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_KEYED_HASH_H_

@@ -1,6 +1,5 @@
 // Prints a line on stderr for news that no return value carries. COMMPOOL_LOG sets how much. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_LOG_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_LOG_H_
+#pragma once
 
 #include <string>
 
@@ -19,5 +18,3 @@ bool LogEnabled(LogLevel level);
 void Log(LogLevel level, const std::string& line);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_LOG_H_

@@ -3,8 +3,7 @@
 // src/library/reference.md has the order. Each Mutex has a rank. A thread may lock only ranks that come after all those
 // that it holds; a violation aborts at once, because it could deadlock. One call may lock several mutexes of the rank
 // `collective`, in the order of their addresses. Where NDEBUG is set nobody keeps these books.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -139,5 +138,3 @@ class Condition {
 bool HoldsNoLock();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_

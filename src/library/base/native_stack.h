@@ -1,6 +1,5 @@
 // Where a program in C or C++ asked. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_NATIVE_STACK_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_NATIVE_STACK_H_
+#pragma once
 
 #include <string>
 
@@ -11,5 +10,3 @@ namespace commpool::internal {
 std::string NativeStack();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_NATIVE_STACK_H_

@@ -1,6 +1,5 @@
 // Guesses which known word a misspelt word means. Pure function: any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_NEAREST_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_NEAREST_H_
+#pragma once
 
 #include <span>
 #include <string_view>
@@ -11,5 +10,3 @@ namespace commpool::internal {
 std::string_view Nearest(std::string_view written, std::span<const std::string_view> words);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_NEAREST_H_

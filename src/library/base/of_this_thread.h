@@ -1,7 +1,6 @@
 // One object for each thread. A thread may ask for it until its very end: thread-local and static objects of the
 // program may be destroyed after the library's, and their destructors still call the library.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_OF_THIS_THREAD_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_OF_THIS_THREAD_H_
+#pragma once
 
 namespace commpool::internal {
 
@@ -20,5 +19,3 @@ Value* OfThisThread() {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_OF_THIS_THREAD_H_

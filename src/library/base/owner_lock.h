@@ -3,8 +3,7 @@
 //
 // The owner never waits: TryLockAsOwner() fails while another thread is inside. Others wait for the owner's short
 // moments, and for each other. ThreadSanitizer does not know the barrier, so builds for it order the owner's stores.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_OWNER_LOCK_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_OWNER_LOCK_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -46,5 +45,3 @@ class OwnerLock {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_OWNER_LOCK_H_

@@ -1,7 +1,6 @@
 // A program's text, such as a pool's name, in a form that is safe in messages, tables and logs. Pure function: any
 // thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_PRINTABLE_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_PRINTABLE_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -16,5 +15,3 @@ inline constexpr size_t kMostNameBytes = 128;
 std::string Printable(std::string_view text, size_t most_bytes = kMostNameBytes);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_PRINTABLE_H_

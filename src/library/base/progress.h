@@ -1,8 +1,7 @@
 // Tells a user how far long work is. On a terminal it writes one line again and again; elsewhere it logs one line when
 // the work ends (COMMPOOL_LOG=info). Work of less than a second shows nothing. Where the host has no memory for a line,
 // it leaves the line out. One thread at a time.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_PROGRESS_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_PROGRESS_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -43,5 +42,3 @@ class Progress {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_PROGRESS_H_

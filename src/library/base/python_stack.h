@@ -1,6 +1,5 @@
 // Where a program in Python asked. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_PYTHON_STACK_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_PYTHON_STACK_H_
+#pragma once
 
 #include <string>
 
@@ -15,5 +14,3 @@ std::string PythonStack(void* (*find)(const char* name));
 std::string ReadFrames(const std::string& dump);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_PYTHON_STACK_H_

@@ -3,8 +3,7 @@
 // A silent caller delays nobody. At most `most_silent` may wait; when one more comes, the one that is silent longest is
 // dropped. Where the process runs out of descriptors, silent callers are dropped too, and the port stays open. One
 // thread at a time.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_RECEPTION_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_RECEPTION_H_
+#pragma once
 
 #include <cstddef>
 #include <deque>
@@ -56,5 +55,3 @@ class Reception {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_RECEPTION_H_

@@ -2,8 +2,7 @@
 //
 // Every wait is bounded, and every error names the address. IPv4. One thread at a time sends on a Connection and one
 // receives. A lost peer is an error, never a signal.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -118,5 +117,3 @@ class Listener {
 Result<Connection> Connect(const std::string& address, Deadline deadline);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_

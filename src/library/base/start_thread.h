@@ -1,6 +1,5 @@
 // The one way to start a thread of ours.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_START_THREAD_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_START_THREAD_H_
+#pragma once
 
 #include <functional>
 #include <thread>
@@ -14,5 +13,3 @@ namespace commpool::internal {
 Result<std::thread> StartThread(const char* name, std::function<void()> body);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_START_THREAD_H_

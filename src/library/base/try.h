@@ -5,8 +5,7 @@
 //
 // It returns from the surrounding function. Write it alone or right of an `=`, never inside an expression: the
 // temporaries of the expression would not be destroyed.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_TRY_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_TRY_H_
+#pragma once
 
 #include <utility>
 
@@ -48,5 +47,3 @@ Status FirstFailureOf(Range&& range, Act act) {
     if (!commpool_tried.ok()) return ::commpool::internal::FailureOf(std::move(commpool_tried)); \
     ::commpool::internal::ValueOf(std::move(commpool_tried));                                    \
   })
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_TRY_H_

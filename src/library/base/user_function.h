@@ -1,7 +1,6 @@
 // Calls functions of the program. Their exceptions stop here. Calls that they make into the library are refused,
 // because they could wait for locks that their own caller holds.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_USER_FUNCTION_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_USER_FUNCTION_H_
+#pragma once
 
 #include <exception>
 #include <new>
@@ -52,5 +51,3 @@ Status CallUserFunction(const UserFunctionKind& kind, const std::string& what, F
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_USER_FUNCTION_H_

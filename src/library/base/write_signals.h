@@ -1,7 +1,6 @@
 // The signals that a write can raise: SIGXFSZ past a limit of file sizes (ulimit -f), SIGPIPE where nobody reads. Each
 // ends a program that does not expect it, and our writes are not the program's.
-#ifndef COMMPOOL_SRC_LIBRARY_BASE_WRITE_SIGNALS_H_
-#define COMMPOOL_SRC_LIBRARY_BASE_WRITE_SIGNALS_H_
+#pragma once
 
 #include <signal.h>
 
@@ -37,5 +36,3 @@ class [[nodiscard]] WriteSignalsBlocked {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_BASE_WRITE_SIGNALS_H_

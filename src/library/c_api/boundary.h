@@ -1,7 +1,6 @@
 // The edge of the library, which every function of the C ABI enters through. It turns a Status into a code and the
 // thread's last message, lets no exception pass, and opens the process's one runtime. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_C_API_BOUNDARY_H_
-#define COMMPOOL_SRC_LIBRARY_C_API_BOUNDARY_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -120,5 +119,3 @@ Status Store(const Result<Value>& result, Output* output) {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_C_API_BOUNDARY_H_

@@ -1,6 +1,5 @@
 // Tells whether a scope is open in the process, and allocates where one is. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_C_API_OPEN_SCOPES_H_
-#define COMMPOOL_SRC_LIBRARY_C_API_OPEN_SCOPES_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -22,5 +21,3 @@ commpool_status AllocateCaught(int device, uint64_t bytes, CUstream_st* stream, 
 // The same flag for the adapters of this repository, which forward each allocation of a framework: a read is cheaper
 // than a call. It is exported under a version of its own, and no public header declares it.
 COMMPOOL_API const std::atomic<uint64_t>* const commpool_open_scopes;
-
-#endif  // COMMPOOL_SRC_LIBRARY_C_API_OPEN_SCOPES_H_

@@ -2,8 +2,7 @@
 // include/commpool/commpool.h. Any thread.
 //
 // A wrong option is kInvalidArgument; the message has its name, its value and the allowed values.
-#ifndef COMMPOOL_SRC_LIBRARY_C_API_OPTIONS_H_
-#define COMMPOOL_SRC_LIBRARY_C_API_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -37,5 +36,3 @@ SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_C_API_OPTIONS_H_

@@ -1,8 +1,7 @@
 // Checks structs, arrays and enumerations of programs. Until 1.0 their sizes must be this library's: another size means
 // that the program was built with another minor version, and is refused (conventions 9 and 11 of commpool.h). Any
 // thread.
-#ifndef COMMPOOL_SRC_LIBRARY_C_API_STRUCTS_H_
-#define COMMPOOL_SRC_LIBRARY_C_API_STRUCTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -66,5 +65,3 @@ struct EntryArray {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_C_API_STRUCTS_H_

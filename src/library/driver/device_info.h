@@ -1,6 +1,5 @@
 // What a device and its driver can do, asked once: for capability checks, refusals with a reason and `commpool info`.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_DEVICE_INFO_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_DEVICE_INFO_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -56,5 +55,3 @@ int NearestNode(const DeviceInfo& info);
 int LargestMulticastGroup(const DeviceInfo& info);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_DEVICE_INFO_H_

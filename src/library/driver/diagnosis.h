@@ -2,8 +2,7 @@
 //
 // It looks for the cause only after a failure (what the device supports, how much memory is left), so a successful call
 // pays nothing. Any thread; takes no lock.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_DIAGNOSIS_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_DIAGNOSIS_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -44,5 +43,3 @@ Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site
 bool IsSticky(CUresult result);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_DIAGNOSIS_H_

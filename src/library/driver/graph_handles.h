@@ -2,8 +2,7 @@
 // calls that a capture forbids.
 //
 // One thread at a time uses a user object; it keeps a pointer to its Driver.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_GRAPH_HANDLES_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_GRAPH_HANDLES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -60,5 +59,3 @@ class [[nodiscard]] RelaxedCapture {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_GRAPH_HANDLES_H_

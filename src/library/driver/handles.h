@@ -3,8 +3,7 @@
 //
 // Handle says what all of them do: Release(), Abandon(), destructors that log. One thread at a time uses a handle. It
 // keeps a pointer to its Driver.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_HANDLES_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_HANDLES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -241,5 +240,3 @@ class [[nodiscard]] ContextGuard {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_HANDLES_H_

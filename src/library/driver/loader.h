@@ -2,8 +2,7 @@
 //
 // Nothing links libcuda, libcudart or libnccl, so one binary starts everywhere and says what is missing. Driver symbols
 // come from cuGetProcAddress, each with a version, because dlsym finds the oldest variant of a name.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_LOADER_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_LOADER_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -76,5 +75,3 @@ Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback);
 Result<std::shared_ptr<const Driver>> LoadDriver(const LoaderOptions& options);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_LOADER_H_

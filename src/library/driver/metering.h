@@ -2,8 +2,7 @@
 //
 // A process has one meter, an exception to "no mutable globals": a function of a C ABI has no state of its own. On the
 // emulator time is modelled and the whole process shares it, so the calls of other threads count too.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_METERING_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_METERING_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -30,5 +29,3 @@ struct MeteredFunction {
 std::vector<MeteredFunction> MeteredFunctions();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_METERING_H_

@@ -1,6 +1,5 @@
 // Prototypes of NCCL functions that the oldest nccl.h we build with lacks, for tables and emulator.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_NEWER_NCCL_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_NEWER_NCCL_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -30,5 +29,3 @@ ncclResult_t ncclCommResume(ncclComm_t comm);
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
 
 }  // extern "C"
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_NEWER_NCCL_H_

@@ -1,7 +1,6 @@
 // A shared library that is opened at run time and never closed, because other code keeps pointers into it, and the
 // search for the emulator's two. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_SHARED_LIBRARY_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_SHARED_LIBRARY_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -50,5 +49,3 @@ Result<EmulatorFiles> FindEmulator(const std::string& folder);
 std::vector<std::string> EmulatorFolders();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_SHARED_LIBRARY_H_

@@ -2,8 +2,7 @@
 //
 // Members have the API's names, types and documentation. The loader fills a table once; it never changes, so any thread
 // may call through it.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_TABLES_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_TABLES_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -66,5 +65,3 @@ NcclLibrary ResolveNccl(const SharedLibrary& library);
 std::string FormatNcclVersion(int version);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_TABLES_H_

@@ -2,8 +2,7 @@
 // memory that it describes. The heap owns all blocks (in its BlockArena); engines change them through the heap.
 //
 // Not thread-safe: the pool's lock guards it.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -103,5 +102,3 @@ class BlockArena {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_H_

@@ -9,8 +9,7 @@
 // Readers take no lock. They can do so because the map makes a node when the first block begins in it, and keeps it as
 // long as the map lives. The system gives memory to a node's pages when a block begins there: at most 1 MiB for each 64
 // MiB of device memory. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_MAP_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_MAP_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -93,5 +92,3 @@ class BlockMap {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_MAP_H_

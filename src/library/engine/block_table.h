@@ -3,8 +3,7 @@
 //
 // It is a hash table with linear probing. Erase closes the gap that it makes, so searches do not get longer with time.
 // Not thread-safe.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -83,5 +82,3 @@ class BlockTable {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_TABLE_H_

@@ -3,8 +3,7 @@
 // Some blocks may go to a thread's cache: their word has the size class, by how much the class is larger than the
 // request, and the lane. Other blocks go back to the pool under its lock: those that other streams used, those of
 // symmetric pools, and large ones (these have a LargeWord). Their word has the owner, which tells whose pool that is.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_WORD_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_WORD_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -88,5 +87,3 @@ class LargeWord {
 using AtomicWord = std::atomic<uint64_t>;
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_WORD_H_

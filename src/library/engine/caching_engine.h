@@ -7,8 +7,7 @@
 // A free block remembers which streams used it last. The same stream takes it again at once. Another stream gets it
 // together with the uses that it must wait for, and only where the request allows a wait. With OwnReuse::kOncePassed a
 // block serves nobody, not even that stream, before all its uses are over.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_CACHING_ENGINE_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_CACHING_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -83,5 +82,3 @@ class CachingEngine : public Engine {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_CACHING_ENGINE_H_

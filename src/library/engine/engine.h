@@ -4,8 +4,7 @@
 // A block's life: Serve -> live -> Close -> (closed until its fences or the other ranks come) -> free -> merged. Pure:
 // an engine calls nothing outside this folder. Not thread-safe: the pool's lock guards it. BlockStore
 // (src/library/pool/blocks) owns it and makes every call.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_ENGINE_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -216,5 +215,3 @@ inline Freed Engine::Close(Block* block, Fencing fencing, Reasons also) {
 }
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_ENGINE_H_

@@ -4,8 +4,7 @@
 // Growth has four steps, so that the pool can call the driver outside its lock: PlanGrowth, Claim, the driver's calls,
 // then Complete (or Unclaim where a call failed). Between Claim and Complete the claimed pages and addresses serve
 // nobody. The pool's growth lock lets one growth run at a time.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_EXPANDABLE_ENGINE_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_EXPANDABLE_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -86,5 +85,3 @@ class ExpandableEngine final : public CachingEngine {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_EXPANDABLE_ENGINE_H_

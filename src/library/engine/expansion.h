@@ -5,8 +5,7 @@
 // A page is one physical handle, mapped at a place of its own in a territory. It moves only as a whole, and only while
 // nobody uses a byte of it. Pure: the functions decide here, and the pool calls the driver. ExpandableEngine calls
 // them.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_EXPANSION_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_EXPANSION_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -136,5 +135,3 @@ struct GrowthPlan {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_EXPANSION_H_

@@ -3,8 +3,7 @@
 //
 // A fence stays in the book until it passes, even when its last block has been handed out: the pool then recycles its
 // event. Not thread-safe.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_FENCE_BOOK_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_FENCE_BOOK_H_
+#pragma once
 
 #include <map>
 #include <set>
@@ -46,5 +45,3 @@ class FenceBook {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_FENCE_BOOK_H_

@@ -6,8 +6,7 @@
 // bin, four bins for each doubling, and bits tell which bins have blocks: a look mostly touches one or two blocks. By
 // place there is one tree, in which no block is larger than the one above it: a search goes straight down to the first
 // that is large enough (Stephenson's fast fits). Not thread-safe.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_FREE_BLOCKS_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_FREE_BLOCKS_H_
+#pragma once
 
 #include <array>
 #include <bit>
@@ -186,5 +185,3 @@ class FreeBlocks {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_FREE_BLOCKS_H_

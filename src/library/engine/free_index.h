@@ -2,8 +2,7 @@
 // serves a stream in O(log n). The heap owns it.
 //
 // Not thread-safe. A block's bytes, place and uses must not change while it is in the index.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_FREE_INDEX_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_FREE_INDEX_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -150,5 +149,3 @@ inline Block* FreeIndex::Find(const Fit& fit) const {
 }
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_FREE_INDEX_H_

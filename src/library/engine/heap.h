@@ -4,8 +4,7 @@
 // The blocks of a segment form a list in the order of addresses. Free ones are in the free index, which orders by size,
 // segment and offset but never by address, so that equal calls place equally on every rank. Metadata lies outside
 // device memory. Not thread-safe.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -210,5 +209,3 @@ class Heap {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_

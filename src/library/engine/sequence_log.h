@@ -2,8 +2,7 @@
 // last calls tell which call differed first. SymmetricEngine owns it.
 //
 // It holds only values that are equal on all ranks: kinds and sizes, never addresses or streams. Not thread-safe.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_SEQUENCE_LOG_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_SEQUENCE_LOG_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -62,5 +61,3 @@ class SequenceLog {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_SEQUENCE_LOG_H_

@@ -2,8 +2,7 @@
 //
 // Up to 128 KiB every multiple of 512 bytes is a class. Above there are 32 classes for each doubling. So a block is
 // less than 512 bytes, or above 128 KiB less than 3.2 %, larger than its request.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_SIZE_CLASSES_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_SIZE_CLASSES_H_
+#pragma once
 
 #include <bit>
 #include <cstdint>
@@ -37,5 +36,3 @@ constexpr uint64_t ClassBytes(SizeClass size_class) {
 }
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_SIZE_CLASSES_H_

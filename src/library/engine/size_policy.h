@@ -1,6 +1,5 @@
 // Chooses the sizes of blocks and segments for a request. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_SIZE_POLICY_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_SIZE_POLICY_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -85,5 +84,3 @@ struct RequestSizes {
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options);
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_SIZE_POLICY_H_

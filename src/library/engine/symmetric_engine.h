@@ -4,8 +4,7 @@
 //
 // Pure, owned by BlockStore, and guarded by the pool's lock, like CachingEngine. Ranks free at moments of their own, so
 // by default a free is deferred: the block closes at once, and becomes free memory once every rank has freed it.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_SYMMETRIC_ENGINE_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_SYMMETRIC_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -84,5 +83,3 @@ class SymmetricEngine final : public Engine {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_SYMMETRIC_ENGINE_H_

@@ -4,8 +4,7 @@
 // this thread takes and gives without waiting and without an atomic exchange. Only where several threads have caches of
 // the lane, an exchange finds double frees. Other threads may empty or close the cache at any time; meanwhile the owner
 // goes to the pool. The cache holds at most kMostBytes.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_THREAD_CACHE_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_THREAD_CACHE_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -211,5 +210,3 @@ class alignas(128) ThreadCache {
 };
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_THREAD_CACHE_H_

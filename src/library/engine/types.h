@@ -1,6 +1,5 @@
 // The engine's vocabulary: plain values without CUDA types, so that decisions can be tested and fuzzed at CPU speed.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_TYPES_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_TYPES_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -200,5 +199,3 @@ using Counters = commpool_statistics;
 using BlockView = commpool_block;
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_TYPES_H_

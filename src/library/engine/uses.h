@@ -2,8 +2,7 @@
 //
 // Most blocks have at most one use; it lies in the block itself, so that a look at a block and its neighbours touches
 // no other memory. Several uses lie in an array. Not thread-safe.
-#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_USES_H_
-#define COMMPOOL_SRC_LIBRARY_ENGINE_USES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -131,5 +130,3 @@ inline std::vector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {
 }
 
 }  // namespace commpool::internal::engine
-
-#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_USES_H_

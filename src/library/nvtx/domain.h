@@ -2,8 +2,7 @@
 //
 // Any thread. Where no tool listens each call is one look at a pointer, but for the making of a domain. The tool
 // decides by NVTX_INJECTION64_PATH whether it listens, before the first domain is made. It never calls the library.
-#ifndef COMMPOOL_SRC_LIBRARY_NVTX_DOMAIN_H_
-#define COMMPOOL_SRC_LIBRARY_NVTX_DOMAIN_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -126,5 +125,3 @@ class OpenRanges {
 };
 
 }  // namespace commpool::internal::nvtx
-
-#endif  // COMMPOOL_SRC_LIBRARY_NVTX_DOMAIN_H_

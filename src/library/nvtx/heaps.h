@@ -1,8 +1,7 @@
 // Heaps: the segments of pools over cudaMalloc as heaps of a tool, and their blocks as regions.
 //
 // Any thread. The tool is called under the lock, so that it hears everything in one order.
-#ifndef COMMPOOL_SRC_LIBRARY_NVTX_HEAPS_H_
-#define COMMPOOL_SRC_LIBRARY_NVTX_HEAPS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -52,5 +51,3 @@ class Heaps {
 };
 
 }  // namespace commpool::internal::nvtx
-
-#endif  // COMMPOOL_SRC_LIBRARY_NVTX_HEAPS_H_

@@ -3,8 +3,7 @@
 //
 // A communicator's owner calls it; nobody else may use that communicator meanwhile. Any thread may call it for other
 // communicators.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_COMMUNICATOR_SLEEP_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_COMMUNICATOR_SLEEP_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -78,5 +77,3 @@ class SleepingCommunicators {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_COMMUNICATOR_SLEEP_H_

@@ -7,8 +7,7 @@
 // device, take turns instead, in the order in which the program passes them, the same on every rank. Pools of different
 // homes never take turns, even where a third communicator has both: a program passes such pools one by one. The
 // caller's current device does not change. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_GROUP_CALLS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_GROUP_CALLS_H_
+#pragma once
 
 #include <optional>
 #include <span>
@@ -61,5 +60,3 @@ enum class Oldest { kFirst, kLast };
 Status AllOrNone(Runtime& runtime, PoolHandles pools, PartWithOthers part, Oldest oldest);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_GROUP_CALLS_H_

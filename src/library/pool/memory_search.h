@@ -1,7 +1,6 @@
 // MemorySearch: how the pools of a runtime reach each other: over the table of all pools, when a device is out of
 // memory (rule 7), and for destroyed pools. The runtime has one.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
+#pragma once
 
 #include <string>
 
@@ -32,5 +31,3 @@ class MemorySearch final : public OtherPools {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_

@@ -2,8 +2,7 @@
 // multicast object. Where NCCL cannot it falls back silently.
 //
 // Any thread; calls the driver, so never under a lock. A yes is no proof: NCCL's log says what NCCL used.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_NVLS_ELIGIBILITY_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_NVLS_ELIGIBILITY_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -32,5 +31,3 @@ Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresse
                               const NvlsQuestion& question);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_NVLS_ELIGIBILITY_H_

@@ -1,7 +1,6 @@
 // The options of a pool and of a device in our own types. src/library/c_api/options.h reads and checks a program's
 // options. Units, defaults and reasons: include/commpool/commpool.h.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_OPTIONS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_OPTIONS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -149,5 +148,3 @@ bool IsOfADevice(const BackingRequest& backing);
 Status WhyNotExpandable(const PoolConfiguration& options);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_OPTIONS_H_

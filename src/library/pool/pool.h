@@ -3,8 +3,7 @@
 // A pool consists of its parts, the same in every mode, and its mode (PoolMode). This class owns both and decides
 // nothing itself. The C ABI, scopes and tables call it. Any thread may call any method, but the calls that commpool.h
 // marks COLLECTIVE run one at a time for each pool. The lock order is in src/library/reference.md.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_POOL_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_POOL_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -206,5 +205,3 @@ class Pool final : public BlockOwner, public SharedMemory {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_POOL_H_

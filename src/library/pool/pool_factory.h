@@ -1,7 +1,6 @@
 // Makes pools: checks a configuration against this driver, device and communicator, then puts the parts together.
 // Runtime calls it.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_POOL_FACTORY_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_POOL_FACTORY_H_
+#pragma once
 
 #include <memory>
 
@@ -21,5 +20,3 @@ Result<std::shared_ptr<Pool>> MakePool(RuntimeParts& runtime, PoolConfiguration 
 Status RefusePool(RuntimeParts& runtime, const PoolConfiguration& configuration, const Status& why);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_POOL_FACTORY_H_

@@ -3,8 +3,7 @@
 //
 // Any thread. Its destructor (the end of a test, or of the process) abandons the pools that are left: it calls neither
 // NCCL nor a broken context.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_RUNTIME_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_RUNTIME_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -246,5 +245,3 @@ inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_RUNTIME_H_

@@ -4,8 +4,7 @@
 // streams and of the process are few; whoever reads or changes them takes the lock `pool table`. Threads remember the
 // answers, so a request is routed here but seldom. Of all scopes that catch an allocation the one begun last wins. A
 // scope knows its pool by handle, so it keeps no pool alive.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -102,5 +101,3 @@ class ScopeTable {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_

@@ -4,8 +4,7 @@
 // for themselves once a chapter, in a Text, and are numbers elsewhere; 0 is no text. A chapter begins with all that
 // lives (pools, segments, blocks, registrations, open spans), each with its age, so that a reader needs no earlier
 // chapter.
-#ifndef COMMPOOL_SRC_LIBRARY_RECORDING_ENTRIES_H_
-#define COMMPOOL_SRC_LIBRARY_RECORDING_ENTRIES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -227,5 +226,3 @@ template <typename Entry>
 inline constexpr uint8_t kKindOf = PlaceOf<Entry>(static_cast<const Event*>(nullptr));
 
 }  // namespace commpool::internal::recording
-
-#endif  // COMMPOOL_SRC_LIBRARY_RECORDING_ENTRIES_H_

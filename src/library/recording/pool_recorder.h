@@ -1,7 +1,6 @@
 // PoolRecorder: the recorder as one pool sees it. PoolBasis has one. Any thread; where the recorder is off each call is
 // two loads and a branch.
-#ifndef COMMPOOL_SRC_LIBRARY_RECORDING_POOL_RECORDER_H_
-#define COMMPOOL_SRC_LIBRARY_RECORDING_POOL_RECORDER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -133,5 +132,3 @@ class PoolRecorder {
 };
 
 }  // namespace commpool::internal::recording
-
-#endif  // COMMPOOL_SRC_LIBRARY_RECORDING_POOL_RECORDER_H_

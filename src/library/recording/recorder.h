@@ -5,8 +5,7 @@
 // recorder's own thread writes pages to the disk, at the end of each slice and when many are full. A disk that is full
 // or too slow loses entries, and they are counted; it never holds up or fails the call that is recorded. A forked child
 // records nothing.
-#ifndef COMMPOOL_SRC_LIBRARY_RECORDING_RECORDER_H_
-#define COMMPOOL_SRC_LIBRARY_RECORDING_RECORDER_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -252,5 +251,3 @@ class Recorder {
 };
 
 }  // namespace commpool::internal::recording
-
-#endif  // COMMPOOL_SRC_LIBRARY_RECORDING_RECORDER_H_

@@ -5,8 +5,7 @@
 // lies at position 1 + (N - 1) % (pages of the file - 1), so that the newest overwrite the oldest. A page's header is
 // written after its entries. Whatever stops the process in between, the page is what it was before, or is damaged and
 // known to be so by its checksum.
-#ifndef COMMPOOL_SRC_LIBRARY_RECORDING_RECORDING_FILE_H_
-#define COMMPOOL_SRC_LIBRARY_RECORDING_RECORDING_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -70,5 +69,3 @@ class RecordingFile {
 };
 
 }  // namespace commpool::internal::recording
-
-#endif  // COMMPOOL_SRC_LIBRARY_RECORDING_RECORDING_FILE_H_

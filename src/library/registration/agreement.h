@@ -7,8 +7,7 @@
 //   round 3, outcome:  of registration
 //
 // A call is for one pool or for several of a rank: each round is one message of a rank, about all of them.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_AGREEMENT_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_AGREEMENT_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -58,5 +57,3 @@ std::vector<Status> AgreeOnOutcomes(const PoolChannels& channels, const std::vec
                                     const std::vector<std::string>& steps);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_AGREEMENT_H_

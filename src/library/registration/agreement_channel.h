@@ -3,8 +3,7 @@
 // Agreement needs one operation: every rank sends a message, and gets one decision made from all messages. One thread
 // at a time uses a channel; every rank makes the same calls in the same order. A failure breaks a channel, because its
 // ranks are out of step; every later call then fails too.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_AGREEMENT_CHANNEL_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_AGREEMENT_CHANNEL_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -106,5 +105,3 @@ std::unique_ptr<AgreementChannel> MakeSelfChannel();
 std::unique_ptr<AgreementChannel> MakeCallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_AGREEMENT_CHANNEL_H_

@@ -1,7 +1,6 @@
 // What commpool must know of a communicator, which it asks NCCL once, and calls of NCCL that wait for other ranks, with
 // a deadline. Values and functions: any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_COMMUNICATOR_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_COMMUNICATOR_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -85,5 +84,3 @@ Status GiveMemoryBack(const Driver& driver, const Communicator& communicator, ui
 Status MakeMemoryAgain(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_COMMUNICATOR_H_

@@ -1,7 +1,6 @@
 // Whether, and where, the ranks of a symmetric pool made different calls. Ranks are at different places of one
 // sequence. So rank 0 compares only calls that both it and the other rank have published.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_DIVERGENCE_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_DIVERGENCE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -136,5 +135,3 @@ class Publisher {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_DIVERGENCE_H_

@@ -5,8 +5,7 @@
 // Two communicators of one size that ranks mixed up pass this test; an all-gather of home ranks over the communicator
 // finds them, within a deadline. Collective calls serve communicators in the order of their numbers. The table lies
 // where the channel decides: on rank 0, or on every rank.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_DOMAIN_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_DOMAIN_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -80,5 +79,3 @@ Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const 
                                                DomainTable& domains);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_DOMAIN_H_

@@ -2,8 +2,7 @@
 // sends as many bytes as the socket takes now, and receives the bytes that are there.
 //
 // One thread at a time sends and one receives; the two share nothing but the socket.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_FRAME_STREAM_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_FRAME_STREAM_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -65,5 +64,3 @@ class FrameStream {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_FRAME_STREAM_H_

@@ -6,8 +6,7 @@
 // nobody waits, sends heartbeats, notices lost ranks, calls their listeners, and does the channels' work in the
 // background. A rank is lost when its connection ends without a goodbye, or when it is silent past the deadline. Rank 0
 // tells the others. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_HOME_LINK_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_HOME_LINK_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -189,5 +188,3 @@ class HomeLink {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_HOME_LINK_H_

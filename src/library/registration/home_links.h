@@ -1,6 +1,5 @@
 // How a pool agrees over the link of its home, and the links of a process.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_HOME_LINKS_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_HOME_LINKS_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -88,5 +87,3 @@ class HomeLinks {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_HOME_LINKS_H_

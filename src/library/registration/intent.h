@@ -1,7 +1,6 @@
 // What one rank brings to a collective call (its intent), and what follows from the intents of all ranks. The structs
 // go over the wire as they are; CompareIntents alone compares them. Pure.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_INTENT_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_INTENT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -147,5 +146,3 @@ CallVerdict CompareIntents(const std::vector<Intent>& intents);
 Status CheckSamePools(const std::vector<CallIntents>& calls);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_INTENT_H_

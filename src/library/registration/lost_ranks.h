@@ -2,8 +2,7 @@
 //
 // The link's watcher notes them. A lost rank comes to no round and to no NCCL call, so every thread that waits for it
 // returns at once with its name. To ask costs one load. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_LOST_RANKS_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_LOST_RANKS_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -75,5 +74,3 @@ class LostRanks {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_LOST_RANKS_H_

@@ -1,7 +1,6 @@
 // Where NCCL has placed the windows of all pools of a process, and what devices read of them: so they can come back to
 // their places.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_PLACED_WINDOWS_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_PLACED_WINDOWS_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -88,5 +87,3 @@ class PlacedWindows {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_PLACED_WINDOWS_H_

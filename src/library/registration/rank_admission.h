@@ -7,8 +7,7 @@
 // introduction; neither sends the key. Rank 0 begins with a nonce, a random number used once. The rank answers with a
 // nonce of its own and a keyed hash of both, and rank 0 with another such hash. So a rank that has joined knows that
 // rank 0 has let it in.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_RANK_ADMISSION_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_RANK_ADMISSION_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -75,5 +74,3 @@ AdmittedRanks AdmitRanks(const LinkOptions& options, Listener listener);
 Result<Connection> JoinRankZero(const LinkOptions& options, const std::string& address);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_RANK_ADMISSION_H_

@@ -1,8 +1,7 @@
 // Tells which of many descriptors have bytes, or room for bytes, without a look at each (epoll).
 //
 // Any thread may add, change and remove; one thread at a time may wait.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_READINESS_SET_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_READINESS_SET_H_
+#pragma once
 
 #include <sys/epoll.h>
 
@@ -48,5 +47,3 @@ class ReadinessSet {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_READINESS_SET_H_

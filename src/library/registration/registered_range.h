@@ -3,8 +3,7 @@
 // To make or end one calls NCCL. So only callers that may call NCCL do it (rule 1), and no destructor does. The
 // functions poll a nonblocking communicator until it has finished. Each puts the thread's current device back, because
 // NCCL 2.28 to 2.30 do not always do so.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTERED_RANGE_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTERED_RANGE_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -66,5 +65,3 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
 Status CheckNcclRegistersNothingUnseen();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTERED_RANGE_H_

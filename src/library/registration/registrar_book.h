@@ -4,8 +4,7 @@
 // collective lock, changes the book and runs the program's functions; any thread may ask meanwhile. Those functions run
 // without a lock of the book, with the device's context current, and may not call the library (base/user_function.h).
 // One that does not return by the deadline is named in the log.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRAR_BOOK_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRAR_BOOK_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -103,5 +102,3 @@ class RegistrarBook {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRAR_BOOK_H_

@@ -9,8 +9,7 @@
 // communicator has ended. Where NCCL was not told of an end, it may hold the memory for good.
 //
 // An end that fails is tried again by each later call that ends the same. Until then the segment counts as registered.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRATION_SET_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRATION_SET_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -182,5 +181,3 @@ class RegistrationSet {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_REGISTRATION_SET_H_

@@ -2,8 +2,7 @@
 //
 // The deadline holds even if NCCL's call does not return, because a separate thread makes it. Where a rank does not
 // come, that thread stays in the call until the program aborts the communicator.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_SMALL_ALL_GATHER_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_SMALL_ALL_GATHER_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -82,5 +81,3 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                             UnansweredGathers& unanswered);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_SMALL_ALL_GATHER_H_

@@ -5,8 +5,7 @@
 // by two changes sees that its table's version moved, and looks again; it never waits for a writer. Tables that grew
 // too small stay until the index ends, because a reader may still look: together they are no larger than the last two.
 // Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_WINDOW_INDEX_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_WINDOW_INDEX_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -124,5 +123,3 @@ class WindowIndex {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_WINDOW_INDEX_H_

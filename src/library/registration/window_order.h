@@ -7,8 +7,7 @@
 //
 // NCCL has windows of its own, and programs may have theirs. Nobody tells of these: they are learnt from where windows
 // come to lie, and what is below a place that was passed over counts as taken.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_WINDOW_ORDER_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_WINDOW_ORDER_H_
+#pragma once
 
 #include <compare>
 #include <cstddef>
@@ -76,5 +75,3 @@ std::optional<std::vector<WindowStep>> FindWindowOrder(const WindowLayout& layou
                                                        const std::vector<PlacedWindow>& windows);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_WINDOW_ORDER_H_

@@ -2,8 +2,7 @@
 //
 // A message is a struct with a name, kName, and one list of its fields (base/fields.h). Each message begins with a
 // hello. So a message of another build, or one that was cut or damaged, is an error that names both sides.
-#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_WIRE_H_
-#define COMMPOOL_SRC_LIBRARY_REGISTRATION_WIRE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -84,5 +83,3 @@ Result<std::vector<Message>> DecodeAll(const std::vector<std::string>& messages)
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_WIRE_H_

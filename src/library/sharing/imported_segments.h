@@ -1,8 +1,7 @@
 // The segments of another process's pool that an import has mapped: each once, read and write, on one device.
 //
 // A sleep unmaps all and keeps their addresses. One thread at a time; every call needs the device's context current.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_IMPORTED_SEGMENTS_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_IMPORTED_SEGMENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -61,5 +60,3 @@ class ImportedSegments {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_IMPORTED_SEGMENTS_H_

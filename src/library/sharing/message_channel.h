@@ -2,8 +2,7 @@
 //
 // No call waits. What the other side does not take yet is queued, up to a bound, so a process that stops reading costs
 // its peer nothing but the connection. One thread receives; senders have a lock of their own (the holder's).
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_MESSAGE_CHANNEL_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_MESSAGE_CHANNEL_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -104,5 +103,3 @@ class MessageChannel {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_MESSAGE_CHANNEL_H_

@@ -3,8 +3,7 @@
 //
 // A sleep unmaps all and keeps the addresses. One thread at a time changes it, with the device's context current, and
 // nobody uses what is unmapped; any thread may ask meanwhile.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_PEER_MAPPINGS_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_PEER_MAPPINGS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -67,5 +66,3 @@ class PeerMappings {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_PEER_MAPPINGS_H_

@@ -3,8 +3,7 @@
 //
 // One thread of its own hears the owner: answers to this process's questions, news of sleep, and the owner's end. What
 // is mapped stays whatever becomes of the owner. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_POOL_IMPORT_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_POOL_IMPORT_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -204,5 +203,3 @@ class ImportTable {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_POOL_IMPORT_H_

@@ -2,8 +2,7 @@
 //
 // ShareServer's thread gives them to whoever knows the secret, which the ranks hear by their agreement. So no rank
 // waits for another one that has failed before it asked.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_RANK_OFFERS_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_RANK_OFFERS_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -38,5 +37,3 @@ struct RankOffer {
 Result<FileDescriptor> TakeOffered(const OfferPlace& place, size_t number, Deadline deadline);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_RANK_OFFERS_H_

@@ -3,8 +3,7 @@
 // reads.
 //
 // The owner writes `gate`, `updated`, `updates` and `dropped`, the importer the others. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_READING_BOARD_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_READING_BOARD_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -75,5 +74,3 @@ inline void SetGate(ReadingBoard::Line& line, Gate gate) {
 }
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_READING_BOARD_H_

@@ -2,8 +2,7 @@
 //
 // A folder of another user, one that others may enter, and a link are refused. Sockets of processes that were killed
 // are removed by whoever notices. A ticket has a socket's whole path, so processes with other folders meet. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -45,5 +44,3 @@ bool RemoveIfDead(const std::string& path);
 Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_

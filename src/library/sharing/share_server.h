@@ -2,8 +2,7 @@
 //
 // The thread accepts importers, answers them and notices their end. Calls of the owner never wait for a process that
 // has stopped reading: what it cannot be told is queued, and a full queue ends its connection. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARE_SERVER_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_SHARE_SERVER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -108,5 +107,3 @@ class ShareServer {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_SHARE_SERVER_H_

@@ -2,8 +2,7 @@
 //
 // Pure but for the words of reading boards and the events of others. ShareServer owns one for each pool, guards it with
 // its lock, and waits and calls the driver outside of that lock.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARED_POOL_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_SHARED_POOL_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -135,5 +134,3 @@ class SharedPool {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_SHARED_POOL_H_

@@ -3,8 +3,7 @@
 // A stream never waits for another process's event, because it would wait for ever once that process is killed; the
 // other process asks instead. Of the two events one is recorded anew by each record, while the other stays as it is
 // until its work is done. So whoever asks for one number gets a yes in the end, however many records follow.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARED_RECORDS_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_SHARED_RECORDS_H_
+#pragma once
 
 #include <array>
 #include <chrono>
@@ -79,5 +78,3 @@ class OpenedRecords {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_SHARED_RECORDS_H_

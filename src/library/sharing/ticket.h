@@ -4,8 +4,7 @@
 //
 // Numbers are hexadecimal. The checksum finds a text that was cut or mistyped. Who knows the secret may import, so a
 // forged ticket is refused by the owner and not by the parser. Python takes DEVICE from its place.
-#ifndef COMMPOOL_SRC_LIBRARY_SHARING_TICKET_H_
-#define COMMPOOL_SRC_LIBRARY_SHARING_TICKET_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -35,5 +34,3 @@ struct Ticket {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_SHARING_TICKET_H_

@@ -5,8 +5,7 @@
 // call is made under it. Each call makes the place current that it needs.
 //
 // A thread that asks the driver about an event shares the event, so another thread may retire the fence meanwhile.
-#ifndef COMMPOOL_SRC_LIBRARY_STREAM_FENCE_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_STREAM_FENCE_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -90,5 +89,3 @@ class FenceTable {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_STREAM_FENCE_TABLE_H_

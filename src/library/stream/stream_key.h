@@ -5,8 +5,7 @@
 // (stream_names.h) is identified by its handle, until `release_stream`. Any other stream is identified by the number
 // that the driver gives it and never gives again. Its handle may already mean another stream, and a call on a dead
 // handle crashes. So its key leads to the handle only inside a call that passes the stream (PassedStream). Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_STREAM_STREAM_KEY_H_
-#define COMMPOOL_SRC_LIBRARY_STREAM_STREAM_KEY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -84,5 +83,3 @@ inline bool MayHaveDied(StreamKey key) { return IsUnpromised(key) && !IsReachabl
 CUstream StreamOfKey(StreamKey key);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_STREAM_STREAM_KEY_H_

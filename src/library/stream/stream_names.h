@@ -2,8 +2,7 @@
 // stream outlives its use, because the program calls release_stream before it destroys the stream. Default streams are
 // no matter of this class: what their handles mean depends on the call. Runtime owns one. Any thread; only promises and
 // releases take the lock.
-#ifndef COMMPOOL_SRC_LIBRARY_STREAM_STREAM_NAMES_H_
-#define COMMPOOL_SRC_LIBRARY_STREAM_STREAM_NAMES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -88,5 +87,3 @@ class StreamNames {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_STREAM_STREAM_NAMES_H_

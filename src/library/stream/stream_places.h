@@ -3,8 +3,7 @@
 //
 // A place is made at its first use and stays as long as this object, so its context stays retained. Any thread. Its own
 // lock guards bookkeeping; no driver call is made under it.
-#ifndef COMMPOOL_SRC_LIBRARY_STREAM_STREAM_PLACES_H_
-#define COMMPOOL_SRC_LIBRARY_STREAM_STREAM_PLACES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -89,5 +88,3 @@ class StreamPlaces {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_STREAM_STREAM_PLACES_H_

@@ -1,6 +1,5 @@
 // The page of a report: one HTML file that a browser shows without a network.
-#ifndef COMMPOOL_SRC_REPORT_PAGE_PAGE_H_
-#define COMMPOOL_SRC_REPORT_PAGE_PAGE_H_
+#pragma once
 
 #include <ostream>
 #include <string_view>
@@ -13,5 +12,3 @@ namespace commpool::internal {
 void WritePage(std::ostream& out, std::string_view title, FunctionRef<void(std::ostream&)> write_model);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_REPORT_PAGE_PAGE_H_

@@ -1,6 +1,5 @@
 // Shared by the driver's conformance tests: a device's context for each test, and memory.
-#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_
-#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -51,5 +50,3 @@ class ConformanceTest : public DeviceTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_

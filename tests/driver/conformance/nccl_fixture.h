@@ -1,6 +1,5 @@
 // Communicators for NCCL's conformance tests: this thread has all ranks, each on its own device.
-#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_
-#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -67,5 +66,3 @@ auto& OfRank(T& of_each_rank, const Rank& rank) {
 inline void* ToPointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_

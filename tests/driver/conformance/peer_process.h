@@ -2,8 +2,7 @@
 //
 // It is the test program itself, started anew: `main` of peer_process.cc tells the two apart. Each request is answered,
 // so no test sleeps.
-#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_PEER_PROCESS_H_
-#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_PEER_PROCESS_H_
+#pragma once
 
 #include <cuda.h>
 #include <sys/types.h>
@@ -93,5 +92,3 @@ class PeerProcess {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_PEER_PROCESS_H_

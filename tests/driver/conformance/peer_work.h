@@ -1,6 +1,5 @@
 // What a peer process does on request. It has device 0, one piece of memory and one event.
-#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_PEER_WORK_H_
-#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_PEER_WORK_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -36,5 +35,3 @@ class PeerWork {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_PEER_WORK_H_

@@ -1,7 +1,6 @@
 // Shared by tests of the emulated machine: a machine that the test declares, and streams that stop until the test lets
 // them go on.
-#ifndef COMMPOOL_TESTS_EMULATOR_CUDA_MACHINE_FIXTURE_H_
-#define COMMPOOL_TESTS_EMULATOR_CUDA_MACHINE_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -66,5 +65,3 @@ class MachineTest : public DeviceTest {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_EMULATOR_CUDA_MACHINE_FIXTURE_H_

@@ -1,6 +1,5 @@
 // The emulated CUDA runtime for tests, over the emulated driver. Opened by its file, because nothing links it.
-#ifndef COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
-#define COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -47,5 +46,3 @@ class RuntimeTest : public ::testing::Test {
 #define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
 #define COMMPOOL_DRIVER_CALL(name) \
   (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::DriverSymbol(COMMPOOL_TEXT(name))))
-
-#endif  // COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_

@@ -1,6 +1,5 @@
 // Shared by the tests of the emulated NCCL: both libraries, opened as a program would; buffers; ranks as threads.
-#ifndef COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_
-#define COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_
+#pragma once
 
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -189,5 +188,3 @@ class EmulatedNccl : public ::testing::Test {
 };
 
 }  // namespace commpool::internal::testing
-
-#endif  // COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_

@@ -1,10 +1,7 @@
 // What a pool's modes and all above them include, compiled once (../precompiled.bzl): more than half of their
 // compilation.
-#ifndef COMMPOOL_TOOLS_BAZEL_PRECOMPILED_POOL_H_
-#define COMMPOOL_TOOLS_BAZEL_PRECOMPILED_POOL_H_
+#pragma once
 
 #include "src/library/pool/basis/pool_basis.h"
 #include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/segments/segment_store.h"
-
-#endif  // COMMPOOL_TOOLS_BAZEL_PRECOMPILED_POOL_H_

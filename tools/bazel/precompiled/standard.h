@@ -1,7 +1,6 @@
 // The headers that the product's sources include most, compiled once (../precompiled.bzl). A source still includes what
 // it uses. None of our own headers: a change would compile every source again.
-#ifndef COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
-#define COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -23,5 +22,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#endif  // COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_

@@ -1,6 +1,5 @@
 // A pool of the driver's stream-ordered allocator, which cudaMallocAsync uses. Any thread may allocate.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_ASYNC_POOL_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_ASYNC_POOL_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -36,5 +35,3 @@ class AsyncPool : public internal::Handle<AsyncPool, CUmemoryPool> {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_ASYNC_POOL_H_

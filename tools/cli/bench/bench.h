@@ -1,6 +1,5 @@
 // Shared by the measurements of `commpool bench`. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_
+#pragma once
 
 #include "tools/cli/median.h"
 #include "tools/common/command.h"
@@ -16,5 +15,3 @@ void AddBenchRegistration(Command bench);
 void AddBenchAgreement(Command bench);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_

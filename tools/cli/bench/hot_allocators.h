@@ -1,7 +1,6 @@
 // The allocators that `commpool bench hot` compares, each with the same two calls, inlined into the timed loops: a
 // virtual call would cost a tenth of what is measured. One object for each thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -68,5 +67,3 @@ struct HotAsync {
 using HotAllocator = std::variant<HotPool, HotRoute, HotMimalloc, HotTorch, HotAsync>;
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_

@@ -1,7 +1,6 @@
 // The timed loops of `commpool bench hot`: pairs of a cached allocation and its free. kOutOfMemory where an allocator
 // is out of memory.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_LOOPS_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_HOT_LOOPS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -29,5 +28,3 @@ Result<double> TimeThreads(const std::vector<HotAllocator>& allocators, uint64_t
                            const std::function<void()>& prepare);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_HOT_LOOPS_H_

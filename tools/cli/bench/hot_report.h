@@ -1,6 +1,5 @@
 // The results of `commpool bench hot`, as JSON and as a table.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_REPORT_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_HOT_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -43,5 +42,3 @@ struct TableTitles {
 void Print(const Findings& findings, const TableTitles& titles);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_HOT_REPORT_H_

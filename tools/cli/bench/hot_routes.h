@@ -1,7 +1,6 @@
 // What scopes add to a cached pair: `commpool_allocate`, which looks for a scope, beside `commpool_pool_allocate`,
 // which gets the pool, in the same rounds.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_ROUTES_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_HOT_ROUTES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -36,5 +35,3 @@ Result<std::map<std::string, RouteMeasures>> MeasureRoutes(const std::vector<std
                                                            CUstream stream, const RouteLoop& loop);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_HOT_ROUTES_H_

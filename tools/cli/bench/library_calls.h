@@ -1,6 +1,5 @@
 // The time of the library's own driver calls, where the driver is measured (DriverTimes::kMeasured). Any thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_LIBRARY_CALLS_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_LIBRARY_CALLS_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -11,5 +10,3 @@ namespace commpool::cli {
 std::map<std::string, double> MicrosecondsByCall();
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_LIBRARY_CALLS_H_

@@ -1,6 +1,5 @@
 // How `commpool bench memory` uses memory: copies of the GPU, and the CPU's own reads and writes. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_MEMORY_USES_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_MEMORY_USES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -62,5 +61,3 @@ class MemoryUses {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_MEMORY_USES_H_

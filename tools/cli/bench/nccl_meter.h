@@ -1,6 +1,5 @@
 // Measures a phase that ranks go through together. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_NCCL_METER_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_NCCL_METER_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -68,5 +67,3 @@ Result<Cost> Measure(const Ranks& ranks, const NcclMeter& meter, Phase&& phase) 
 }
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_NCCL_METER_H_

@@ -1,6 +1,5 @@
 // The driver calls of a growth, by hand: a pool cannot be faster. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_RAW_GROWTH_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_RAW_GROWTH_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -74,5 +73,3 @@ class RawGrowth {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_RAW_GROWTH_H_

@@ -1,6 +1,5 @@
 // Memory that one driver call makes, or NCCL's: the limit line for a pool's memory of the same kind. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_RAW_MEMORY_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_RAW_MEMORY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -51,5 +50,3 @@ class RawMemory {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_RAW_MEMORY_H_

@@ -1,7 +1,6 @@
 // Memory that sleeps and wakes by driver calls alone: a pool cannot be faster. Allocators that know each block by
 // itself work like this (vLLM's CuMemAllocator, torch_memory_saver). One thread; a context is current.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -41,5 +40,3 @@ class RawSleep {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_

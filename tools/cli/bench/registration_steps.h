@@ -1,8 +1,7 @@
 // Where the time goes until a symmetric pool serves its first window, step by step. NCCL's set-up of a communicator is
 // apart from ours; the whole is compared with the same memory made and registered by hand. Collective; one thread for
 // each rank.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_REGISTRATION_STEPS_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_REGISTRATION_STEPS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -34,5 +33,3 @@ Result<RegistrationSteps> MeasureRegistrationSteps(const Ranks& ranks, const Ran
                                                    int rounds);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_REGISTRATION_STEPS_H_

@@ -1,6 +1,5 @@
 // Rounds of agreement between many ranks in one process, over real sockets: each rank is a thread with its own link.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_SIMULATED_AGREEMENT_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_SIMULATED_AGREEMENT_H_
+#pragma once
 
 #include <vector>
 
@@ -37,5 +36,3 @@ Result<std::vector<SimulatedRound>> SimulateAgreement(int ranks, int pools, int 
 double SlopeOfBytes(const std::vector<SimulatedRound>& sizes);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_SIMULATED_AGREEMENT_H_

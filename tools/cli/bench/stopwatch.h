@@ -1,6 +1,5 @@
 // Times work on a device: by the host's clock, on the emulator by its modelled one. Any thread.
-#ifndef COMMPOOL_TOOLS_CLI_BENCH_STOPWATCH_H_
-#define COMMPOOL_TOOLS_CLI_BENCH_STOPWATCH_H_
+#pragma once
 
 #include <chrono>
 #include <functional>
@@ -35,5 +34,3 @@ class Stopwatch {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_BENCH_STOPWATCH_H_

@@ -1,6 +1,5 @@
 // The allocator that serves a replayed trace: a commpool pool, or PyTorch's. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_ALLOCATOR_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_ALLOCATOR_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -51,5 +50,3 @@ class ReplayedAllocator {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_ALLOCATOR_H_

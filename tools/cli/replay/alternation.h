@@ -1,7 +1,6 @@
 // A pool and another allocator take turns with the same trace, on one core of one process. A core's speed changes by
 // half from process to process and from minute to minute, but not between two turns of a millisecond. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_ALTERNATION_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_ALTERNATION_H_
+#pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -45,5 +44,3 @@ nlohmann::json ToJson(const AlternationRow& row);
 void PrintTable(const std::vector<AlternationRow>& rows);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_ALTERNATION_H_

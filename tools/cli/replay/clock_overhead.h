@@ -1,6 +1,5 @@
 // The difference of two clock readings with nothing between them, to subtract from measured times. Any thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -27,5 +26,3 @@ inline int64_t ClockOverhead() {
 }
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_

@@ -1,7 +1,6 @@
 // How much a symmetric pool must reserve, in one call, for a program. Found with the pool's own engine, without a
 // device.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_LEAST_RESERVATION_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_LEAST_RESERVATION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ namespace commpool::cli {
 uint64_t FindLeastReservation(const Trace& trace);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_LEAST_RESERVATION_H_

@@ -1,6 +1,5 @@
 // How long to wait for a release: in a busy loop at first, since the answer comes within microseconds. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -48,5 +47,3 @@ inline Status WaitForStream(const internal::Driver& driver, CUstream stream, con
 }
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_

@@ -1,6 +1,5 @@
 // A commpool pool under a replayed trace, through the public C API. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -56,5 +55,3 @@ class PoolAllocator : public ReplayedAllocator {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_

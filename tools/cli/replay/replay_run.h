@@ -1,6 +1,5 @@
 // One replay of a trace: one event at a time. Work uses each block until the next event on its stream.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_REPLAY_RUN_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_REPLAY_RUN_H_
+#pragma once
 
 #include "tools/cli/replay/allocator.h"
 #include "tools/cli/replay/pool_allocator.h"
@@ -36,5 +35,3 @@ Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, cons
                                     uint64_t enough_bytes);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_REPLAY_RUN_H_

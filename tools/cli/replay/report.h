@@ -1,6 +1,5 @@
 // The results of a replay, as a row of the table and as JSON. Pure: any thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_
+#pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -39,5 +38,3 @@ nlohmann::json ToJson(const ReplayRow& row);
 void PrintTable(const std::vector<ReplayRow>& rows);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_

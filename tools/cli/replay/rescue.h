@@ -1,7 +1,6 @@
 // Ends held work while an allocation waits for the device. Work in a trace lasts until its stream's next event, but the
 // thread that would make that event is waiting. In a program kernels end by themselves.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -33,5 +32,3 @@ class Rescue {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_

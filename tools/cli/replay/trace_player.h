@@ -1,6 +1,5 @@
 // Plays the events of a trace in an allocator. Work on the device uses each block until the next event on its stream.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_TRACE_PLAYER_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_TRACE_PLAYER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -66,5 +65,3 @@ class TracePlayer {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_TRACE_PLAYER_H_

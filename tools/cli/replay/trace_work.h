@@ -1,8 +1,7 @@
 // Device work that uses a block until the host releases it: it stands for a program's kernels in a replay. On the
 // emulator an operation that declares the block; on a GPU a memset of its first bytes and a wait for a word in host
 // memory. One thread, except for ReleaseAll.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -39,5 +38,3 @@ Result<std::unique_ptr<TraceWork>> MakeEmulatedWork(const internal::Driver& driv
 Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const internal::Driver& driver, const std::vector<CUstream>& streams);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_

@@ -1,6 +1,5 @@
 // The emulated driver for runs with host faults: its own calls run Outside, so they never fail.
-#ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_DRIVER_H_
-#define COMMPOOL_TOOLS_STRESS_HOST_HOST_DRIVER_H_
+#pragma once
 
 #include <memory>
 
@@ -12,5 +11,3 @@ namespace commpool::cli {
 std::shared_ptr<const internal::Driver> DriverOutside(const std::shared_ptr<const internal::Driver>& driver);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_HOST_HOST_DRIVER_H_

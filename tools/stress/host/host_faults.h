@@ -2,8 +2,7 @@
 //
 // The program that links this gets its own pthread_create and calls that make descriptors. They count and fail only on
 // threads that are Inside, and on threads that those start. The emulated driver runs Outside. Any thread.
-#ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_
-#define COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -44,5 +43,3 @@ class HostFaults {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_

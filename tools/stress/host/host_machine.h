@@ -2,8 +2,7 @@
 // devices, the calls of the run, and the violations.
 //
 // One thread.
-#ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_MACHINE_H_
-#define COMMPOOL_TOOLS_STRESS_HOST_HOST_MACHINE_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -79,5 +78,3 @@ class HostMachine {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_HOST_HOST_MACHINE_H_

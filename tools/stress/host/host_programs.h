@@ -1,7 +1,6 @@
 // The programs of `commpool_stress host`: for each kind of pool one sequence with every call that such a pool has. A
 // program makes the same calls in each run, and ends its pools.
-#ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_PROGRAMS_H_
-#define COMMPOOL_TOOLS_STRESS_HOST_HOST_PROGRAMS_H_
+#pragma once
 
 #include "tools/stress/host/host_machine.h"
 
@@ -15,5 +14,3 @@ void RunExpandable(HostMachine& machine);
 void RunSymmetric(HostMachine& machine);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_HOST_HOST_PROGRAMS_H_

@@ -1,8 +1,7 @@
 // One run of `commpool_stress host`: the worker program as a process, ended where it takes too long.
 //
 // Any thread, several runs at a time.
-#ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_RUN_H_
-#define COMMPOOL_TOOLS_STRESS_HOST_HOST_RUN_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -51,5 +50,3 @@ std::string FindHostWorker();
 Result<HostOutcome> RunHostWorker(const std::string& worker, const HostRun& run, std::chrono::seconds limit);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_HOST_HOST_RUN_H_

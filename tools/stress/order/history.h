@@ -1,6 +1,5 @@
 // What has happened to memory lately, for those who read a failure. Any thread.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_HISTORY_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_HISTORY_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -42,5 +41,3 @@ class History {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_HISTORY_H_

@@ -1,6 +1,5 @@
 // Another process that imports blocks and reads them while their owner frees them. One thread at a time.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_IMPORTER_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_IMPORTER_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -39,5 +38,3 @@ class Importer {
 Result<int> RunImporter(int connection);
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_IMPORTER_H_

@@ -1,8 +1,7 @@
 // What `commpool_stress order` runs on: the devices, the library behind the C ABI, and what went wrong so far.
 //
 // Any thread.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_MACHINE_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_MACHINE_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -75,5 +74,3 @@ class Machine {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_MACHINE_H_

@@ -1,6 +1,5 @@
 // The pools of a random program. Made and ended by one thread; between that any thread uses them.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_POOLS_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_POOLS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -93,5 +92,3 @@ class OrderPools {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_POOLS_H_

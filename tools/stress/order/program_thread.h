@@ -1,7 +1,6 @@
 // A thread of a random program, which makes its calls one at a time: so per-thread default streams differ while the
 // program is the same at each run.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_PROGRAM_THREAD_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_PROGRAM_THREAD_H_
+#pragma once
 
 #include <condition_variable>
 #include <functional>
@@ -60,5 +59,3 @@ class ProgramThread {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_PROGRAM_THREAD_H_

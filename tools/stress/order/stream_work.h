@@ -2,8 +2,7 @@
 // calls as the emulator. One thread at a time; each call with the stream's device current.
 //
 // On a stream that captures it becomes part of the graph, which does it again at each replay.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_STREAM_WORK_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_STREAM_WORK_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -45,5 +44,3 @@ class StreamWork {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_STREAM_WORK_H_

@@ -1,6 +1,5 @@
 // The streams of a worker of a random program. One thread.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_STREAMS_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_STREAMS_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -84,5 +83,3 @@ class OrderStreams {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_STREAMS_H_

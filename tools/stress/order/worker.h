@@ -3,8 +3,7 @@
 // Every program is a correct one: its streams wait for each other where they use one block, it records the streams that
 // use a block beside its own after that work and before the free, and what comes before the end of a promised stream is
 // its release. One thread; Exchange is for all.
-#ifndef COMMPOOL_TOOLS_STRESS_ORDER_WORKER_H_
-#define COMMPOOL_TOOLS_STRESS_ORDER_WORKER_H_
+#pragma once
 
 #include <atomic>
 #include <map>
@@ -110,5 +109,3 @@ class OrderWorker {
 };
 
 }  // namespace commpool::cli::stress_order
-
-#endif  // COMMPOOL_TOOLS_STRESS_ORDER_WORKER_H_

@@ -2,8 +2,7 @@
 //
 // One for each process: the wrappers of libc's and the driver's functions find it without a context. The program's
 // thread arms and disarms it; any thread may reach a point.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_ARMED_FAULT_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_ARMED_FAULT_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -63,5 +62,3 @@ class ArmedFault {
 };
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_ARMED_FAULT_H_

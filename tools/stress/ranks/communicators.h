@@ -1,7 +1,6 @@
 // The communicators of one process of `commpool_stress ranks`. The program's thread makes and destroys them; any thread
 // may abort them.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_
+#pragma once
 
 #include <nccl.h>
 
@@ -55,5 +54,3 @@ class Communicators {
 };
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_

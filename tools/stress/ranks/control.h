@@ -1,8 +1,7 @@
 // The connection between the command and one of its processes: lines of text in both directions.
 //
 // Any thread may send; one thread receives. A process ends itself when its command is gone.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_CONTROL_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_CONTROL_H_
+#pragma once
 
 #include <map>
 #include <mutex>
@@ -31,5 +30,3 @@ class Control {
 std::vector<std::string> TakeLines(std::string& bytes);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_CONTROL_H_

@@ -1,7 +1,6 @@
 // The points of the protocol that are calls of the driver and of NCCL: the table of functions that the library gets in
 // this program.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_DRIVER_POINTS_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_DRIVER_POINTS_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -17,5 +16,3 @@ std::shared_ptr<const internal::Driver> MakeFaultyDriver(const std::shared_ptr<c
 bool IsInsideNccl();
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_DRIVER_POINTS_H_

@@ -1,6 +1,5 @@
 // The faults of `commpool_stress ranks`: where in the protocol one happens, and what happens then. Values.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_FAULT_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_FAULT_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -66,5 +65,3 @@ struct Fault {
 std::string Describe(const Fault& fault);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_FAULT_H_

@@ -1,7 +1,6 @@
 // Judges how the ranks of a schedule behaved: no rank may wait for long, name a healthy rank, disagree with another
 // survivor, or leave anything behind. A function of the records alone.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_JUDGE_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_JUDGE_H_
+#pragma once
 
 #include <cstdint>
 #include <set>
@@ -20,5 +19,3 @@ std::vector<std::string> Judge(const Schedule& schedule, const std::vector<RankR
 std::set<int> NamedRanks(const std::string& message);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_JUDGE_H_

@@ -1,7 +1,6 @@
 // Runs one schedule of `commpool_stress ranks`: starts a process for each rank, passes communicator ids between them,
 // ends stops, and ends all. One thread for each schedule; several may run at once.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_LAUNCHER_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_LAUNCHER_H_
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ namespace commpool::cli::stress_ranks {
 std::vector<RankRecord> Launch(const Schedule& schedule, const WorkerOptions& common, int hosts);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_LAUNCHER_H_

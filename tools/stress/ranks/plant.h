@@ -1,6 +1,5 @@
 // Faults of the library that `commpool_stress ranks` plants, to show that it finds such faults. Values.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_PLANT_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_PLANT_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -25,5 +24,3 @@ inline const std::map<std::string, Plant> kPlants = {{"dropped-verdict", Plant::
                                                      {"outlive", Plant::kOutlive}};
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_PLANT_H_

@@ -1,6 +1,5 @@
 // A pool in a program of `commpool_stress ranks`.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -22,5 +21,3 @@ struct PoolInUse {
 std::string StateOf(const std::vector<PoolInUse>& pools);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_

@@ -1,6 +1,5 @@
 // The program of one process of `commpool_stress ranks`: its steps and its clean end. One thread.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -74,5 +73,3 @@ class Program {
 };
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_

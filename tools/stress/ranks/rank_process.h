@@ -1,6 +1,5 @@
 // A rank's process, as the command sees it: its connection, its output, its end. One thread.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_RANK_PROCESS_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_RANK_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -43,5 +42,3 @@ class RankProcess {
 };
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_RANK_PROCESS_H_

@@ -1,7 +1,6 @@
 // What a process of `commpool_stress ranks` reports to the command, one line each, and what the command knows of it in
 // the end. Times are nanoseconds of CLOCK_MONOTONIC, one clock for all processes of a machine.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_RECORD_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_RECORD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -60,5 +59,3 @@ std::string WaitsLine();
 std::string CompleteLine();
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_RECORD_H_

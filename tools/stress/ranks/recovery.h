@@ -1,7 +1,6 @@
 // What a program of `commpool_stress ranks` does after a loss: it abandons its communicators and aborts them; the
 // survivors move pools to a communicator of their own, use them there and close them. The program's thread.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -48,5 +47,3 @@ class Recovery {
 };
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_

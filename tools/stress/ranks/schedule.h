@@ -1,8 +1,7 @@
 // The steps of the ranks of one schedule of `commpool_stress ranks`, and the faults.
 //
 // Values, made from a seed alone, so the command and each of its processes make the same.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_SCHEDULE_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_SCHEDULE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -75,5 +74,3 @@ std::string Describe(const Schedule& schedule);
 Schedule MakeSchedule(uint64_t seed, uint64_t number, int ranks);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_SCHEDULE_H_

@@ -1,7 +1,6 @@
 // The points of the protocol that are system calls. In this program the linker leads the library's calls of libc
 // through here (-Wl,--wrap). They forward, unless the process has a fault.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_SOCKET_POINTS_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_SOCKET_POINTS_H_
+#pragma once
 
 #include <chrono>
 
@@ -16,5 +15,3 @@ void PlantInSockets(Plant plant, std::chrono::milliseconds wait);
 void BeginCallOnSockets();
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_SOCKET_POINTS_H_

@@ -1,6 +1,5 @@
 // One process of `commpool_stress ranks`: the command starts itself again for each rank.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_WORKER_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_WORKER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ struct WorkerOptions {
 int RunWorker(const WorkerOptions& options);
 
 }  // namespace commpool::cli::stress_ranks
-
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_WORKER_H_

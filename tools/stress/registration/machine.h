@@ -1,6 +1,5 @@
 // Runs schedules one after the other, and finds what they leave behind. One thread.
-#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_MACHINE_H_
-#define COMMPOOL_TOOLS_STRESS_REGISTRATION_MACHINE_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -41,5 +40,3 @@ class RegistrationMachine {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_MACHINE_H_

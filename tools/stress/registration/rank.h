@@ -1,6 +1,5 @@
 // One rank's part of a schedule: its pool, its steps, and the violations that it finds. One thread.
-#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_
-#define COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_
+#pragma once
 
 #include <atomic>
 #include <latch>
@@ -46,5 +45,3 @@ std::shared_ptr<const internal::Driver> MortalDriver(const std::shared_ptr<const
 RankOutcome RunRank(ScheduleRun& run, const internal::Driver& driver, StressRank& rank);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_

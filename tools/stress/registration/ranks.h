@@ -2,8 +2,7 @@
 // of all ranks and of some.
 //
 // Made and ended by one thread, which also calls Run.
-#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_
-#define COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_
+#pragma once
 
 #include <cuda.h>
 #include <nccl.h>
@@ -57,5 +56,3 @@ class StressRanks {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_

@@ -1,8 +1,7 @@
 // The steps of the ranks of one schedule of `commpool_stress registration`: the same on each, a planted fault aside.
 //
 // Values, made from a seed alone. Any thread.
-#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_SCHEDULE_H_
-#define COMMPOOL_TOOLS_STRESS_REGISTRATION_SCHEDULE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -80,5 +79,3 @@ inline constexpr uint64_t kStressLimitBytes = 16 << 20;  // of each pool, more t
 Schedule MakeSchedule(uint64_t seed, uint64_t number, int ranks, RegistrationPlant plant);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_SCHEDULE_H_

@@ -1,6 +1,5 @@
 // Ends the process where a schedule takes too long, and prints where its ranks are: they would wait for ever.
-#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_
-#define COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -36,5 +35,3 @@ class RegistrationWatchdog {
 };
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_

@@ -3,8 +3,7 @@
 //
 // RuntimeParts: what the pools of one runtime share: owners of addresses, windows, the threads' caches, the observer,
 // and what they may ask of each other and of other allocators of the process. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -379,5 +378,3 @@ struct PoolBasis {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_

@@ -3,8 +3,7 @@
 //
 // The mode (growing/, symmetric/) and the runtime call it, from any thread. The lock guards data and is never held
 // across a driver call: fences are recorded and waits are made outside it.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_BLOCK_STORE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_BLOCK_STORE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -188,5 +187,3 @@ std::vector<commpool_block> ListBlocks(const PoolBasis& basis, const BlockStore&
 void RecordBlocks(const PoolBasis& basis, const BlockStore& blocks);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_BLOCK_STORE_H_

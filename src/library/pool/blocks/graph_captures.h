@@ -3,8 +3,7 @@
 //
 // Any thread. Calls the driver without a lock. A user object tells the end of a graph: its callback only sets a flag,
 // because it runs on a thread of the driver and may call no CUDA.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_GRAPH_CAPTURES_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_GRAPH_CAPTURES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -123,5 +122,3 @@ class GraphCaptures {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_GRAPH_CAPTURES_H_

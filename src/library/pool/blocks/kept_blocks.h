@@ -4,8 +4,7 @@
 //
 // One thread at a time, under the pool's growth lock; any thread may call what takes that lock itself, and bytes().
 // Calls the driver.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -161,5 +160,3 @@ class KeptBlocks {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_

@@ -10,8 +10,7 @@
 //
 // An event of the whole context (cuda.h, cuCtxRecordEvent) would tell too. But it breaks every open capture of that
 // context, and some of these may be unannounced. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_STRANDED_MEMORY_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_STRANDED_MEMORY_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -74,5 +73,3 @@ class StrandedMemory {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_STRANDED_MEMORY_H_

@@ -1,7 +1,6 @@
 // OwnCaches: what one thread knows of its allocations: its caches, and which cache or pool serves a request. Requests
 // repeat, so the last answer is kept in a slot that the request's hash finds. Only the thread itself uses it.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_CACHES_OWN_CACHES_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_CACHES_OWN_CACHES_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -152,5 +151,3 @@ class OwnCaches {
 OwnCaches* MakeOwnCaches();
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_CACHES_OWN_CACHES_H_

@@ -12,8 +12,7 @@
 // A lane is a pair of pool and stream. A thread has a cache for each lane that it uses, and finds it without a lock in
 // its own table (own_caches.h). The lock here (rank `caches`) is held to make a cache, to empty the caches of a pool,
 // and to end the caches of a thread. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_CACHES_THREAD_CACHES_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_CACHES_THREAD_CACHES_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -219,5 +218,3 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_CACHES_THREAD_CACHES_H_

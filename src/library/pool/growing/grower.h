@@ -1,8 +1,7 @@
 // Grower: makes room in a pool that may grow inside an allocation, and gives memory back. It carries out the engine's
 // plan (engine/expansion.h): fixed pools with whole segments, expandable pools with pages that move. GrowingMode
 // calls it.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -115,5 +114,3 @@ std::unique_ptr<Grower> MakeExpandableGrower(const PoolParts& parts);
 engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_

@@ -1,7 +1,6 @@
 // GrowingMode: pools that may grow, or wait, inside an allocation: fixed and expandable ones. It serves a request step
 // by step, until the device has no more memory. Pool calls it; allocation.cc has the steps.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWING_MODE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWING_MODE_H_
+#pragma once
 
 #include <array>
 #include <memory>
@@ -130,5 +129,3 @@ class GrowingMode final : public PoolMode {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWING_MODE_H_

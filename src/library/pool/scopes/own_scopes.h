@@ -3,8 +3,7 @@
 //
 // Other threads only ask whether any scope is open, and whether a scope is open here or has ended. They hold the
 // board's lock, and then take the owner's lock (base/owner_lock.h).
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SCOPES_OWN_SCOPES_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SCOPES_OWN_SCOPES_H_
+#pragma once
 
 #include <atomic>
 #include <compare>
@@ -251,5 +250,3 @@ class OwnScopes {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SCOPES_OWN_SCOPES_H_

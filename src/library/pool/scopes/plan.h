@@ -1,8 +1,7 @@
 // Decides what a scope catches and what it hands on. Both the library's own scopes and those that PyTorch carries to
 // the threads of a backward() (src/torch) use it. The adapter is compiled where PyTorch is installed, so this
 // header needs the C ABI alone.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SCOPES_PLAN_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SCOPES_PLAN_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -71,5 +70,3 @@ class WayOut {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SCOPES_PLAN_H_

@@ -1,6 +1,5 @@
 // MemoryExporter: what other processes need to map a pool's memory.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_MEMORY_EXPORTER_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_MEMORY_EXPORTER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -56,5 +55,3 @@ class MemoryExporter {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_MEMORY_EXPORTER_H_

@@ -1,6 +1,5 @@
 // PoolPeers: the other devices of this process that may use a pool's memory.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_POOL_PEERS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_POOL_PEERS_H_
+#pragma once
 
 #include <atomic>
 #include <set>
@@ -49,5 +48,3 @@ class PoolPeers {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_POOL_PEERS_H_

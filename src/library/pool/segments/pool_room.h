@@ -1,6 +1,5 @@
 // PoolRoom: how much memory a pool may still take: under its own limit, its device's limit, and beside the headroom.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_POOL_ROOM_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_POOL_ROOM_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -78,5 +77,3 @@ class PoolRoom {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_POOL_ROOM_H_

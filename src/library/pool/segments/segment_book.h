@@ -1,6 +1,5 @@
 // SegmentBook: the segments that a pool owns, by number, and the memory that it has set aside. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_BOOK_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_BOOK_H_
+#pragma once
 
 #include <cstdint>
 #include <list>
@@ -90,5 +89,3 @@ class SegmentBook {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_BOOK_H_

@@ -1,6 +1,5 @@
 // SegmentMaker: makes a pool's segments, gives them to its engine, and releases them.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_MAKER_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_MAKER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -87,5 +86,3 @@ class SegmentMaker {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_MAKER_H_

@@ -1,7 +1,6 @@
 // SegmentStore: the memory of a pool, in its parts: the book of its segments, the room that they take, who makes them,
 // their peers, how they sleep, how other processes reach them; and the pool's registrations. The modes call the parts.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_STORE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -88,5 +87,3 @@ class PoolParts {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SEGMENT_STORE_H_

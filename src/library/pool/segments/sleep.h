@@ -1,7 +1,6 @@
 // Sleeping: how a pool of any mode falls asleep and wakes. The ranks agree on each step. Rule 5 holds: quiesce,
 // deregister, unmap; waking maps, then registers. Where a step fails on one rank the pool is as before on all.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SLEEP_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SLEEP_H_
+#pragma once
 
 #include "commpool/status.h"
 #include "src/library/base/function_ref.h"
@@ -97,5 +96,3 @@ class Sleeping : PoolParts {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SLEEP_H_

@@ -1,7 +1,6 @@
 // The words of COMMPOOL_CONF: splits its text, in PyTorch's grammar (key:value,key:value), and knows what it accepts
 // beside the settings of pools: strategies, and PyTorch's keys. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_KNOWN_WORDS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_KNOWN_WORDS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -52,5 +51,3 @@ const Strategy* FindStrategy(std::string_view name);
 Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_KNOWN_WORDS_H_

@@ -1,6 +1,5 @@
 // The settings of a pool: how to read and show each, and which pools may have it. Pure functions: any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTING_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTING_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -40,5 +39,3 @@ Result<uint64_t> ReadBytes(const std::string& text);
 Result<double> ReadShare(const std::string& text);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTING_TABLE_H_

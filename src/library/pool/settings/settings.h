@@ -3,8 +3,7 @@
 // A setting is for one pool ("gradients.limit:2GiB") or for all. The first of these wins: the program's code, the
 // pool's own setting, the pool's own strategy, the general setting, the general strategy, the default. A general
 // setting skips pools that cannot have it; a setting for that one pool is an error there.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTINGS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTINGS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -70,5 +69,3 @@ std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration);
 Status WithSources(const Status& status, const std::vector<SettingSource>& sources);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTINGS_H_

@@ -1,8 +1,7 @@
 // AddressTable: finds the owner of the block at an address. The runtime owns it; pools add their segments. Any thread.
 //
 // A segment's entry keeps its owner alive, because blocks may outlive a pool's handle.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_ADDRESS_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_ADDRESS_TABLE_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -54,5 +53,3 @@ class AddressTable {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_ADDRESS_TABLE_H_

@@ -2,8 +2,7 @@
 // from another process is known to sharing/pool_import.h alone.
 //
 // Any thread may call any method.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_BLOCK_OWNER_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_BLOCK_OWNER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -42,5 +41,3 @@ class BlockOwner {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_BLOCK_OWNER_H_

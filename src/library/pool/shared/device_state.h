@@ -1,7 +1,6 @@
 // DeviceState: what pools of one device share: its place (context and health) and its account. DeviceTable owns them,
 // and the fences of all devices. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_DEVICE_STATE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_DEVICE_STATE_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -145,5 +144,3 @@ class DeviceTable {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_DEVICE_STATE_H_

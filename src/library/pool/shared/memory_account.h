@@ -1,7 +1,6 @@
 // MemoryAccount: what pools have reserved together, and its limit: all pools of one placement (a device, or a host NUMA
 // node), or those of a budget there, whose bytes count in the placement's account too. Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -114,5 +113,3 @@ class MemoryAccount {
 using Room = Taken<MemoryAccount, uint64_t, &MemoryAccount::Return>;
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_

@@ -1,8 +1,7 @@
 // MemoryHolders: the process's other allocators, which say what they hold and give memory back (commpool_add_holder).
 //
 // Any thread. Their functions run without a lock. Remove returns when none of the removed holder's functions runs.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_HOLDERS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_HOLDERS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -58,5 +57,3 @@ class MemoryHolders {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_HOLDERS_H_

@@ -2,8 +2,7 @@
 // segments sleep. They then find a program that uses memory which it may not use.
 //
 // Any thread, several at once, without a lock. Neither calls the library.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_OBSERVER_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_OBSERVER_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -83,5 +82,3 @@ class MemoryObserver {
 void LogSegment(const engine::SegmentRange& segment, const std::string& pool, const char* verb);
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_OBSERVER_H_

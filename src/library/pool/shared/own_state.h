@@ -1,7 +1,6 @@
 // OwnState: a thread's own state, in one object, so that a call finds it with one look-up and no lock. Only the thread
 // itself uses it.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_OWN_STATE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_OWN_STATE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -48,5 +47,3 @@ class [[nodiscard]] WithoutFastPaths {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_OWN_STATE_H_

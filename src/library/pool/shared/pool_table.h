@@ -1,7 +1,6 @@
 // PoolTable: handle -> pool. Handles are never reused, so a stale one is an error and not a crash. The runtime owns it.
 // Any thread.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_POOL_TABLE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_POOL_TABLE_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -74,5 +73,3 @@ class PoolTable {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_POOL_TABLE_H_

@@ -1,7 +1,6 @@
 // Taken: something taken from an owner (bytes of an account, an entry of a table). The destructor returns it, unless it
 // is kept. Move-only.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_TAKEN_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_TAKEN_H_
+#pragma once
 
 #include <utility>
 
@@ -34,5 +33,3 @@ class Taken {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_TAKEN_H_

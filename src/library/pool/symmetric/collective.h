@@ -3,8 +3,7 @@
 // deregister and close use it.
 //
 // One call at a time, under the pool's collective lock. Any thread may publish, and may ask for a divergence.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_COLLECTIVE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_COLLECTIVE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -153,5 +152,3 @@ class Collective : PoolParts {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_COLLECTIVE_H_

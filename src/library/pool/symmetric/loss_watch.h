@@ -2,8 +2,7 @@
 // the program's on_lost_rank.
 //
 // Any thread may ask, for two loads. on_lost_rank runs on the thread of the channel that noticed the loss.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_LOSS_WATCH_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_LOSS_WATCH_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -55,5 +54,3 @@ class LossWatch {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_LOSS_WATCH_H_

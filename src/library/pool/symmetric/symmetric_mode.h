@@ -3,8 +3,7 @@
 //
 // Such a pool is made, grows, registers and shrinks only in calls that every rank makes. Between them an allocation
 // takes free memory or is exhausted.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
+#pragma once
 
 #include <atomic>
 #include <deque>
@@ -182,5 +181,3 @@ class SymmetricMode final : public PoolMode {
 };
 
 }  // namespace commpool::internal
-
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_SYMMETRIC_MODE_H_

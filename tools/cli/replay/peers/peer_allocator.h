@@ -1,6 +1,5 @@
 // Another project's allocator under a replayed trace: PyTorch's, RMM's, or the driver's. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -62,5 +61,3 @@ inline constexpr uint64_t kDriverNs = 20'000;
 Result<ReplayMeasures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_

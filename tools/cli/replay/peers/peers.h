@@ -1,6 +1,5 @@
 // Other allocators beside a replayed pool, each in its own process, so that one command writes all columns. One thread.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -46,5 +45,3 @@ nlohmann::json RunPeers(const PeerOptions& options, const TraceChoice& traces, b
 void PrintPeers(const nlohmann::json& own, const nlohmann::json& peers);
 
 }  // namespace commpool::cli
-
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
