@@ -17,9 +17,10 @@ def _precompiled_implementation(ctx):
     included = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps])
     context = included.compilation_context
 
-    # Under a name that the sources do not have: a compiler takes the first header that it finds, compiled or not.
+    # Under a name that the sources do not have: a compiler takes the first header that it finds, compiled or not. GCC
+    # warns of `#pragma once` in what it compiles by itself, and each source includes this once.
     header = ctx.actions.declare_file(ctx.label.name + ".h")
-    ctx.actions.expand_template(template = ctx.file.header, output = header, substitutions = {})
+    ctx.actions.expand_template(template = ctx.file.header, output = header, substitutions = {"#pragma once": ""})
     compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
