@@ -60,6 +60,22 @@ TEST_F(UnreasonableRequests, ToAScopeOfADestroyedPool) {
   EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
 }
 
+// Whatever this thread has begun and cached before.
+TEST_F(UnreasonableRequests, ToPoolZero) {
+  Pool pool = Pool::create({}).value();
+  commpool_scope scope = 0;
+  ASSERT_EQ(commpool_scope_begin(pool.handle(), nullptr, &scope), COMMPOOL_OK);
+  void* block = nullptr;
+  ASSERT_EQ(commpool_allocate(0, 4096, nullptr, &block), COMMPOOL_OK);
+  EXPECT_EQ(commpool_free(block), COMMPOOL_OK);
+  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
+  ASSERT_TRUE(allocate(4096, nullptr, 0).ok());
+  EXPECT_EQ(commpool_scope_begin(0, nullptr, &scope), COMMPOOL_NOT_FOUND);
+  EXPECT_EQ(commpool_pool_allocate(0, 4096, nullptr, &block), COMMPOOL_NOT_FOUND);
+  EXPECT_EQ(commpool_pool_reserve(0, 4096), COMMPOOL_NOT_FOUND);
+  EXPECT_EQ(commpool_pool_destroy(0), COMMPOOL_NOT_FOUND);
+}
+
 TEST_F(UnreasonableRequests, ForMoreThanTheDeviceHasGiveNothingBack) {
   for (const Mode mode : {Mode::kFixed, Mode::kExpandable}) {
     PoolOptions options;
@@ -84,6 +100,20 @@ TEST_F(UnreasonableRequests, ForMoreThanTheDevicesLimitGiveNothingBack) {
   EXPECT_EQ(pool.reserve(GiB(1)).code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(ReservedBytes(other), MiB(64));
   EXPECT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK);
+}
+
+TEST_F(UnreasonableRequests, ForMoreThanThePoolsLimitGiveNothingBack) {
+  for (const Mode mode : {Mode::kFixed, Mode::kExpandable}) {
+    PoolOptions options;
+    options.mode = mode;
+    options.limit_bytes = MiB(64);
+    Pool pool = Pool::create(options).value();
+    ASSERT_TRUE(pool.reserve(MiB(16)).ok());
+    const uint64_t reserved = ReservedBytes(pool);
+    ExpectRefused(pool.allocate(MiB(65), nullptr).status(), StatusCode::kOutOfMemory, "raise the limit");
+    ExpectRefused(pool.reserve(MiB(65)), StatusCode::kOutOfMemory, "never fit its limit of 64 MiB");
+    EXPECT_EQ(ReservedBytes(pool), reserved);
+  }
 }
 
 TEST_F(UnreasonableRequests, ForSizesBeyondADevicesAddresses) {

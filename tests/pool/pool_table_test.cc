@@ -53,6 +53,19 @@ TEST_F(Tables, HandlesAreNeverZeroAndNeverReused) {
   EXPECT_EQ(pools_.Find(0).status().code(), StatusCode::kNotFound);
 }
 
+// A place that no pool has yet, or that a pool has left, is no pool's.
+TEST_F(Tables, ZeroHasNoDeviceBeforeAndAfterAPoolThatHadItsPlace) {
+  EXPECT_FALSE(pools_.DeviceAtOnce(0));
+  PoolHandle handle = 0;
+  do {
+    handle = Add(first_);
+    ASSERT_TRUE(pools_.DeviceAtOnce(handle));
+    ASSERT_TRUE(pools_.Remove(handle).ok());
+    EXPECT_FALSE(pools_.DeviceAtOnce(handle));
+  } while (handle < 256);
+  EXPECT_FALSE(pools_.DeviceAtOnce(0));
+}
+
 TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
   Enter(0x1000, first_);
   Enter(0x3000, second_);

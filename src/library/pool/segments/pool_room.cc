@@ -16,7 +16,8 @@ Result<Room> PoolRoom::Take(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
     return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would exceed its limit of ",
                        FormatBytes(basis_.configuration.limit_bytes), " (",
-                       FormatBytes(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current), " are reserved)");
+                       FormatBytes(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current),
+                       " are reserved): free blocks of it, or raise the limit");
   }
   COMMPOOL_TRY(CheckHeadroom(bytes));
   if (account_->Take(bytes)) return Room(*account_, bytes);
@@ -49,7 +50,13 @@ Status PoolRoom::CheckHeadroom(uint64_t bytes) const {
 
 // Asked before others give memory back for a request that can never be served.
 Status PoolRoom::CheckPossible(uint64_t bytes) const {
-  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // overflows: the engine reports that
+  const std::optional<uint64_t> whole = CheckedRoundUp(bytes, granularity_);
+  if (!whole) return Status();  // overflows: the engine reports that
+  const uint64_t limit = basis_.configuration.limit_bytes;
+  if (*whole > limit) {
+    return OutOfMemory("no memory for ", FormatBytes(bytes), " in ", basis_.title, ": ", FormatBytes(*whole),
+                       " never fit its limit of ", FormatBytes(limit), ", whatever is freed: raise the limit");
+  }
   // What the place has in all, whatever is free of it now.
   if (bytes <= account_->capacity()) return Status();
   // A program's functions may take the memory from elsewhere.

@@ -41,7 +41,8 @@ class PoolTable {
   // begins needs the device and nothing else of its pool.
   std::optional<int> DeviceAtOnce(PoolHandle handle) const {
     const uint64_t word = devices_[handle % kDevices].load(std::memory_order_acquire);
-    return word >> kDeviceBits == handle ? std::make_optional(static_cast<int>(word & kMostDevice)) : std::nullopt;
+    return word != 0 && word >> kDeviceBits == handle ? std::make_optional(static_cast<int>(word & kMostDevice))
+                                                      : std::nullopt;
   }
   // The title that a removed pool had, such as "pool gradients (vmm, device 1)"; for older ones only the number. For
   // the error of a scope that still names the pool.
