@@ -55,6 +55,24 @@ TEST_F(FixedPoolBlocks, FreeMemoryMakesWayForSizesThatTheProgramNeedsNow) {
   EXPECT_TRUE(Free(larger).ok());
 }
 
+// rmm#496: growth by more than a request left a rest of each segment that served nobody.
+TEST_F(FixedPoolBlocks, BlocksOfOneSizeFillTheLimit) {
+  for (const uint64_t bytes : {12 * kMiB, 20 * kMiB, 50 * kMiB, 80 * kMiB, 100 * kMiB}) {
+    PoolConfiguration configuration = Configured("full");
+    configuration.limit_bytes = 40 * kGiB;
+    const PoolHandle pool = Create(configuration);
+    std::vector<CUdeviceptr> blocks;
+    for (;;) {
+      const Result<CUdeviceptr> block = runtime().AllocateFrom(pool, bytes, stream_.get());
+      if (!block.ok()) break;
+      blocks.push_back(*block);
+    }
+    EXPECT_GE(blocks.size() * bytes, 99 * 40 * kGiB / 100) << bytes;
+    for (const CUdeviceptr block : blocks) EXPECT_TRUE(Free(block).ok());
+    EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  }
+}
+
 TEST_F(FixedPoolBlocks, ASegmentThatStandsFreeIsCutForABlockThatIsMuchSmaller) {
   const CUdeviceptr large = Allocate(512 * kMiB, stream_);
   const CUdeviceptr kept = Allocate(512 * kMiB, stream_);

@@ -10,9 +10,10 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A new segment is at least this share of the pool (one part in 256). So even a program with very many blocks has few
-// segments.
+// A new segment has as many blocks as go into this share of the pool (one part in 256), where those are several. So
+// even a program with very many blocks has few segments, and equal blocks leave no rest.
 constexpr uint64_t kPoolShare = 256;
+constexpr uint64_t kSeveral = 4;
 
 }  // namespace
 
@@ -62,8 +63,11 @@ Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(request.bytes, options()));
   make.least_bytes = RoundUp(std::max(sizes.block_bytes, options().segment_bytes), options().granularity);
   if (options().segment_bytes == 0 && options().segment_sizes == SegmentSizes::kRoomy) {
-    const uint64_t share = sums().reserved_bytes.current / kPoolShare;
-    make.range.bytes = std::max(make.range.bytes, RoundDown(share, options().granularity));
+    const uint64_t blocks = sums().reserved_bytes.current / kPoolShare / sizes.block_bytes;
+    if (blocks >= kSeveral) {
+      const uint64_t bytes = RoundUp(blocks * sizes.block_bytes, options().granularity);
+      make.range.bytes = std::max(make.range.bytes, bytes);
+    }
   }
   if (makes_way) plan.steps = MakeWay(request, make.range.bytes);
   plan.steps.push_back(make);
