@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <locale>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,11 @@ PoolConfiguration With(const std::string& text, PoolConfiguration pool = Named("
   EXPECT_TRUE(status.ok()) << status.message();
   return pool;
 }
+
+// A comma in numbers, as in a German program.
+class DecimalComma : public std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+};
 
 void ExpectWrong(const std::string& text, const std::vector<const char*>& parts) {
   const Result<Settings> settings = Settings::Parse(text);
@@ -97,6 +103,12 @@ TEST(Settings, MayHaveTheGreatestAndTheLeastValues) {
   EXPECT_EQ(With("nmalloc:1,garbage_collection_threshold:1").attempts, 1u);
   EXPECT_EQ(With("segment:131072GiB").segment_bytes, 131072 * kGiB) << "what a process can address";
   ExpectWrong("segment:131073GiB", {"more than a device can address"});
+}
+
+TEST(Settings, HaveAPointInEveryLocale) {
+  const std::locale before = std::locale::global(std::locale(std::locale(), new DecimalComma));
+  EXPECT_EQ(With("garbage_collection_threshold:0.75").collection_share, 0.75);
+  std::locale::global(before);
 }
 
 TEST(Settings, WithoutAnEntryChangeNothing) {

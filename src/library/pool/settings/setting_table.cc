@@ -3,7 +3,8 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
+#include <locale>
+#include <sstream>
 
 #include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"
@@ -229,11 +230,12 @@ Result<uint64_t> ReadBytes(const std::string& text) {
   return ParseBytes(text);
 }
 
-// The whole text must be the number: strtod alone would take "0.8x".
+// With a point in every locale, whichever the program has set. The whole text must be the number.
 Result<double> ReadShare(const std::string& text) {
-  char* end = nullptr;
-  const double share = std::strtod(text.c_str(), &end);
-  if (!text.empty() && *end == '\0' && share > 0 && share <= 1) return share;
+  std::istringstream in(text);
+  in.imbue(std::locale::classic());
+  double share = 0;
+  if (in >> share && in.peek() == std::istringstream::traits_type::eof() && share > 0 && share <= 1) return share;
   return InvalidArgument("it may be a share such as 0.8, above 0 and at most 1");
 }
 
