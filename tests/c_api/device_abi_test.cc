@@ -77,12 +77,13 @@ TEST_F(DeviceAbi, ABudgetTellsItsUseBesideItsLimit) {
 TEST_F(DeviceAbi, ABudgetWithoutANameOrThatNobodyMadeIsRefused) {
   Expect(commpool_set_budget(nullptr, kMiB), COMMPOOL_INVALID_ARGUMENT, "name");
   Expect(commpool_set_budget("", kMiB), COMMPOOL_INVALID_ARGUMENT, "name");
-  Expect(commpool_budget_use(0, "none such", nullptr, nullptr, nullptr), COMMPOOL_NOT_FOUND, "no budget none such");
+  Expect(commpool_budget_use(0, "none such", nullptr, nullptr, nullptr), COMMPOOL_NOT_FOUND,
+         "no budget named none such");
   commpool_pool_options options;
   commpool_pool_options_init(&options);
   options.budget = "none such";
   commpool_pool pool = 0;
-  Expect(commpool_pool_create(&options, &pool), COMMPOOL_NOT_FOUND, "no budget none such");
+  Expect(commpool_pool_create(&options, &pool), COMMPOOL_NOT_FOUND, "no budget named none such");
   options.backing = COMMPOOL_BACKING_PINNED;
   Expect(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT, "the pool has the host's");
 }

@@ -93,7 +93,7 @@ TEST_F(Budget, ThatNobodyMadeIsAnError) {
   configuration.budget = "none such";
   const Status status = runtime().CreatePool(configuration).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_NE(status.message().find("there is no budget none such"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("there is no budget named none such"), std::string::npos) << status.message();
 }
 
 TEST_F(Budget, SortsTheTableOfAnError) {

@@ -100,7 +100,8 @@ TEST_F(Lifetimes, EachRankAloneClosesAPoolWhoseHomeItAbandonedAndGetsTheMemoryBa
     const uint64_t before = FreeMemory(rank);
     const CUdeviceptr block = PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).value();
     ExpectOk({LeaveHome(rank, CommunicatorLife::kAlive)});
-    ExpectFailure(PoolOf(rank).Close(), StatusCode::kFailedPrecondition, "1 live blocks: free them before close()");
+    ExpectFailure(PoolOf(rank).Close(), StatusCode::kFailedPrecondition,
+                  "still has 1 live block: free them before close()");
     ExpectOk({runtime().Free(block), PoolOf(rank).Close(), PoolOf(rank).Close()});
     EXPECT_EQ(FreeMemory(rank), before + 2 * kMiB);
     EXPECT_EQ(PoolOf(rank).Statistics().held_bytes, 0u);

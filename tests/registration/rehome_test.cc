@@ -124,7 +124,7 @@ TEST_F(Rehome, IsRefusedOnAllRanksWhileOneHasBlocks) {
   const std::string refused = "rank " + std::to_string(last()) + " cannot ";
   const Statuses statuses = RehomeFrom(0);
   ExpectFailure(statuses, StatusCode::kFailedPrecondition, refused);
-  ExpectFailure(statuses, StatusCode::kFailedPrecondition, "still has 1 live blocks: free them before rehome()");
+  ExpectFailure(statuses, StatusCode::kFailedPrecondition, "still has 1 live block: free them before rehome()");
   ExpectOk({PoolOf(group()[last()]).Free(blocks.back())});
   ExpectOk(RehomeFrom(0));
   ExpectSymmetricFrom(0);

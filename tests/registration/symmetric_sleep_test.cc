@@ -240,7 +240,7 @@ TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereNcclMayRegisterMemoryUnseen) {
       if (value == std::string("unset")) unsetenv(variable);
       const Statuses statuses = Sleep();
       ExpectFailure(statuses, StatusCode::kFailedPrecondition, std::string(variable) + " is not 0");
-      ExpectFailure(statuses, StatusCode::kFailedPrecondition, "hold no collectives: graphs = NO_COLLECTIVES; if");
+      ExpectFailure(statuses, StatusCode::kFailedPrecondition, "Without such graphs: graphs = NO_COLLECTIVES; with");
       EXPECT_EQ(RegisteredSegments(0), 1u) << "nothing has changed";
     }
     ExpectOk(Sleep({.graphs = LiveGraphs::kNoCollectives}));

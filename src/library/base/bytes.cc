@@ -20,6 +20,10 @@ std::string FormatBytes(uint64_t bytes) {
   return text.data();
 }
 
+std::string Counted(uint64_t number, const char* noun) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
+}
+
 namespace {
 
 // log2 of the unit's size; nothing for an unknown unit.

@@ -34,6 +34,8 @@ constexpr std::optional<uint64_t> CheckedRoundUp(uint64_t bytes, uint64_t unit) 
 
 // "512 B", "1.5 GiB": at most one decimal.
 std::string FormatBytes(uint64_t bytes);
+// "1 block", "2 blocks".
+std::string Counted(uint64_t number, const char* noun);
 
 // "8K", "64M", "1.5GiB", "2GB" (binary all of them), "4096". Errors name the text.
 Result<uint64_t> ParseBytes(std::string_view text);

@@ -59,7 +59,8 @@ inline constexpr GatherPurpose kToCreate{
     .call = "create",
     .likely_cause =
         "not every rank creates the pool, or one has another collective at this place; a thread that owns "
-        "several ranks creates their pools in one call"};
+        "several ranks creates their pools in one call. If a rank is lost, abort the communicator: "
+        "ncclCommDestroy would wait for it"};
 
 // The links of a process, by home communicator. Pools of one home share one link; it ends with the last of them. A
 // runtime has one such table. Any thread.

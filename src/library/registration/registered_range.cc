@@ -96,10 +96,11 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
 Status CheckNcclRegistersNothingUnseen() {
   for (const char* const variable : {"NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER"}) {
     if (IsZero(variable)) continue;
-    return FailedPrecondition(variable,
-                              " is not 0, so captured collectives may name memory that NCCL registered by "
-                              "itself: set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 on all ranks, "
-                              "before NCCL is used");
+    return FailedPrecondition(
+        variable,
+        " is not 0, so graphs that captured collectives may name memory that NCCL registered by itself. Without "
+        "such graphs: graphs = NO_COLLECTIVES; with them set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 "
+        "on all ranks, before NCCL is used");
   }
   return Status();
 }

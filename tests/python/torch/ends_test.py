@@ -56,7 +56,7 @@ class EndsOfGroups(unittest.TestCase):
 
     def test_leave_a_pool_with_live_tensors_that_says_so(self):
         for rank in self.said["with_live_tensors"]:
-            self.assertRegex(rank, "FailedPrecondition: .*still has 1 live blocks.*the largest: 1 MiB.*zero_grad")
+            self.assertRegex(rank, "FailedPrecondition: .*still has 1 live block: .*the largest: 1 MiB.*zero_grad")
 
     def test_refuse_what_needs_the_group_and_let_the_pool_close(self):
         for reserved, closed, is_closed in self.said["reserved_afterwards"]:

@@ -65,7 +65,7 @@ class Groups(unittest.TestCase):
 
     def test_that_keep_tensors_of_unawaited_collectives_are_named_where_a_pool_cannot_close(self):
         for error, left in self.said["unawaited"]:
-            self.assertRegex(error, "still has 1 live blocks.*the largest: .*optimizer.zero_grad.*"
+            self.assertRegex(error, "still has 1 live block: .*the largest: .*optimizer.zero_grad.*"
                                     "async_op=True that nobody waited for. work.wait.., or one more collective")
             self.assertEqual(left, 0)
 

@@ -23,7 +23,9 @@ constexpr uint64_t kPieceBytes = 256 * kMiB;
 Status CheckNothingUnseen(const SegmentStore& segments) {
   const Status settings = CheckNcclRegistersNothingUnseen();
   if (settings.ok() || !segments.registrations.empty()) return settings;
-  return segments.CheckMayUnmap(Unmapped::kBlocksToo);
+  const Status unused = segments.CheckMayUnmap(Unmapped::kBlocksToo);
+  if (unused.ok()) return unused;
+  return Failure(unused.code(), unused.message(), ". If they hold no collectives: graphs = NO_COLLECTIVES");
 }
 
 }  // namespace
@@ -43,9 +45,7 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status = CheckNothingUnseen(segments);
     if (!status.ok()) {
-      status = Failure(status.code(), status.message(),
-                       ". Else, if the graphs hold no collectives: graphs = NO_COLLECTIVES; if none "
-                       "is replayed again: graphs = DISCARDED");
+      status = Failure(status.code(), status.message(), "; if none is replayed again: graphs = DISCARDED");
     }
   }
   return basis.Named(status.under("sleep"));

@@ -102,7 +102,7 @@ Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& p
     if (budget.empty()) return whole;
     MutexLock lock(mutex_);
     const auto limit = budgets_.find(budget);
-    if (limit == budgets_.end()) return NotFound("there is no budget ", budget, ": make it before the pool");
+    if (limit == budgets_.end()) return NotFound("there is no budget named ", budget, ": make it before the pool");
     std::shared_ptr<MemoryAccount>& part = budget_accounts_[{placement.device, budget}];
     if (part == nullptr) {
       const std::string place = "budget " + budget + " of " + whole->place();

@@ -20,6 +20,14 @@ Status WithAdvice(const Status& status) {
                  "then close() or rehome()");
 }
 
+// The other ranks name their own pool, whose title has another device: so the reason speaks of "it".
+Status WithoutTitle(const Status& status, const std::string& title) {
+  const std::string& message = status.message();
+  if (status.ok() || !message.starts_with(title)) return status;
+  const bool has_prefix = message.compare(title.size(), 2, ": ") == 0;
+  return Status(status.code(), has_prefix ? message.substr(title.size() + 2) : "it" + message.substr(title.size()));
+}
+
 // Exact, for ranks compare the text. 0 stands for a default everywhere here.
 std::string TextOf(uint64_t bytes) {
   if (bytes == UINT64_MAX) return "none";
@@ -101,7 +109,7 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
 Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity};
   intent.reach = static_cast<uint64_t>(segments_.backing->reach());
-  intent.readiness = readiness;
+  intent.readiness = WithoutTitle(readiness, basis_.title);
   // A difference that the background noticed reaches all ranks here.
   intent.divergence = divergence_.status();
   intent.channel = channel_->number();

@@ -312,7 +312,7 @@ std::string DescribeLargest(std::vector<commpool_block> blocks) {
 Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
   const uint64_t live = blocks_.Ask(&engine::Engine::counters).allocated_blocks.current;
   if (live == 0) return Status();
-  return FailedPrecondition(basis_.title, " still has ", live, " live blocks: free them before ", call, " (",
+  return FailedPrecondition(basis_.title, " still has ", Counted(live, "live block"), ": free them before ", call, " (",
                             DescribeLargest(ListBlocks(basis_, blocks_)), ")");
 }
 
