@@ -1,6 +1,7 @@
 // Unregistered pools grow inside a capture, in relaxed mode. The graph owns the new memory, and the pool waits for
 // nothing, moves nothing and gives nothing back.
 #include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
 
@@ -42,6 +43,18 @@ class CaptureGrowthOf : public CaptureGrowth, public ::testing::WithParamInterfa
  protected:
   void SetUp() override { ASSERT_EQ(cuda().cuStreamCreate(&unpromised_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS); }
   void TearDown() override { EXPECT_EQ(cuda().cuStreamDestroy(unpromised_), CUDA_SUCCESS); }
+
+  // A block of the captured stream that the unpromised one uses as a fork, and joins again.
+  CUdeviceptr AllocateForAFork(PoolHandle pool, CUstream origin, CUevent fork) {
+    const CUdeviceptr block = runtime().AllocateFrom(pool, 2 * kMiB, origin).value();
+    EXPECT_EQ(cuda().cuEventRecord(fork, origin), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamWaitEvent(unpromised_, fork, 0), CUDA_SUCCESS);
+    Fill(unpromised_, block, 4096, 1);
+    EXPECT_TRUE(runtime().RecordStream(block, unpromised_).ok());
+    EXPECT_EQ(cuda().cuEventRecord(fork, unpromised_), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamWaitEvent(origin, fork, 0), CUDA_SUCCESS);
+    return block;
+  }
 
   CUstream unpromised_ = nullptr;
 };
@@ -159,6 +172,62 @@ TEST_P(CaptureGrowthOf, GrowsOnceBesideMemoryThatAForkUsed) {
   ASSERT_TRUE(capture_.End().ok());
   EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
   capture_.DestroyGraph();
+  End(pool);
+}
+
+// pytorch#175560: nobody can ask later for streams without a promise, so what a graph used on them never came back.
+TEST_P(CaptureGrowthOf, TakesAgainWhatGraphsThatAreGoneUsedOnStreamsWithoutAPromise) {
+  PoolConfiguration configuration = Of(GetParam());
+  configuration.streams = Streams::kMayDie;
+  const PoolHandle pool = Create(configuration);
+  CUstream origin = nullptr;
+  CUevent fork = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  uint64_t after_first = 0;
+  for (int round = 0; round < 16; ++round) {
+    ASSERT_TRUE(capture_.Begin(runtime(), pool, origin).ok());
+    const CUdeviceptr block = AllocateForAFork(pool, origin, fork);
+    Free(block);
+    capture_.EndOnTheStream();
+    ASSERT_TRUE(capture_.EndForThePool().ok());
+    capture_.Replay(origin);
+    capture_.DestroyGraph();
+    Get(pool).captures().AwaitEndedGraphs();
+    if (round == 0) after_first = CountersOf(pool).reserved_bytes.current;
+    EXPECT_EQ(CountersOf(pool).reserved_bytes.current, after_first);
+  }
+  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamDestroy(origin), CUDA_SUCCESS);
+  End(pool);
+}
+
+// The stream left the capture, and used the block again before the announcement ended.
+TEST_P(CaptureGrowthOf, TakesNothingThatAStreamUsesBesideTheGraph) {
+  COMMPOOL_REQUIRE_EMULATOR("work that a test ends");
+  PoolConfiguration configuration = Of(GetParam());
+  configuration.streams = Streams::kMayDie;
+  const PoolHandle pool = Create(configuration);
+  CUstream origin = nullptr;
+  CUevent fork = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  ASSERT_TRUE(capture_.Begin(runtime(), pool, origin).ok());
+  const CUdeviceptr block = AllocateForAFork(pool, origin, fork);
+  capture_.EndOnTheStream();
+  HeldWork work(driver(), unpromised_, block);
+  ASSERT_TRUE(runtime().RecordStream(block, unpromised_).ok());
+  Free(block);
+  ASSERT_TRUE(capture_.EndForThePool().ok());
+  capture_.DestroyGraph();
+  Get(pool).captures().AwaitEndedGraphs();
+  const CUdeviceptr other = Allocate(pool, 2 * kMiB, other_);
+  Fill(other_.get(), other, 4096, 2);  // the emulator tells of a race where it is the block, and waits for nothing
+  work.End();
+  EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Free(other);
+  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamDestroy(origin), CUDA_SUCCESS);
   End(pool);
 }
 

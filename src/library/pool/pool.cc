@@ -79,6 +79,12 @@ Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey
   return blocks_.RecordStream(address, own);
 }
 
+// Of a stream without a promise only this call can tell whether its use belongs to a capture.
+Status Pool::RecordStream(CUdeviceptr address, StreamKey stream) {
+  if (captures_.any_open() && IsUnpromised(stream)) static_cast<void>(captures_.PartOf(stream));
+  return blocks_.RecordStream(address, stream);
+}
+
 // ThreadCaches calls it, from any thread, without a lock.
 void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
   // Else only corrections of statistics came: nothing is free now that was not before.

@@ -145,7 +145,7 @@ class Pool final : public BlockOwner, public SharedMemory {
     if (status.code() != StatusCode::kNotFound) mode_->AfterFree();
     return status;
   }
-  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override;
   // The place of default streams' handles in calls that name the pool; nothing where other devices may use its memory:
   // then the handle means the stream of the current device. One load.
   std::optional<int> PlaceOfDefaultStreams() const {

@@ -192,7 +192,7 @@ Status BlockStore::FenceFreed(StreamKey stream) {
   return Status();
 }
 
-void BlockStore::ClosePart(engine::Part part, const GraphCaptures& captures) {
+void BlockStore::ClosePart(engine::Part part, GraphCaptures& captures) {
   std::set<StreamKey> streams;
   engine::Moment now = 0;
   std::optional<RecordingStreams::Scope> recording;
@@ -203,7 +203,7 @@ void BlockStore::ClosePart(engine::Part part, const GraphCaptures& captures) {
     if (!streams.empty()) recording.emplace(basis_.recording_streams, std::vector(streams.begin(), streams.end()));
   }
   const engine::Moment until = captures.IsRunning(part) ? now : captures.LastFree(part);
-  std::set<StreamKey> captured;
+  std::set<StreamKey> captured = captures.Joined(part);
   for (const StreamKey stream : streams) {
     if (captures.IsJoinedBy(part, stream)) captured.insert(stream);
   }

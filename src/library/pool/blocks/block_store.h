@@ -127,7 +127,7 @@ class BlockStore {
   Status FenceFreed(StreamKey stream);
   // The announcement of a capture ends: what its part's free memory was used for in the graph is over. The capture may
   // have ended before, and its streams may have got work of their own: behind that come fences.
-  void ClosePart(engine::Part part, const GraphCaptures& captures);
+  void ClosePart(engine::Part part, GraphCaptures& captures);
   // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
 
@@ -88,7 +89,7 @@ void GraphCaptures::ForgetStream(StreamKey stream) {
   }
 }
 
-bool GraphCaptures::IsRunning(engine::Part part) const {
+bool GraphCaptures::IsRunning(engine::Part part) {
   StreamKey origin = 0;
   {
     MutexLock lock(mutex_);
@@ -101,7 +102,7 @@ bool GraphCaptures::IsRunning(engine::Part part) const {
   return MayHaveDied(origin) || IsJoinedBy(part, origin);
 }
 
-bool GraphCaptures::IsJoinedBy(engine::Part part, StreamKey stream) const {
+bool GraphCaptures::IsJoinedBy(engine::Part part, StreamKey stream) {
   const Result<engine::Part> joined = PartOf(stream);
   return joined.ok() && *joined == part;
 }
@@ -128,7 +129,7 @@ const GraphCaptures::Capture* GraphCaptures::FindOpen(engine::Part part) const {
 
 // Without an open capture in the process it makes no driver call. A stream may belong to a capture by a join, so the
 // driver is asked for the stream's graph, and the graph is compared.
-Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
+Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) {
   // Captures of other pools count too: the stream may belong to one of them, which is an error here.
   if (!basis_.device->captures().any() || !IsReachable(stream) || IsLegacy(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent(stream);
@@ -136,11 +137,19 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   const CUgraph graph = COMMPOOL_TRY(basis_.Named(GraphInCapture(basis_.driver, StreamOfKey(stream), &number)));
   if (graph == nullptr) return engine::kCommonPart;
   MutexLock lock(mutex_);
-  for (const auto& [handle, capture] : captures_) {
-    if (!capture.ended && capture.number == number) return capture.part;
+  for (auto& [handle, capture] : captures_) {
+    if (capture.ended || capture.number != number) continue;
+    if (IsUnpromised(stream)) capture.joined.insert(stream);
+    return capture.part;
   }
   return basis_.Named(
       FailedPrecondition("the stream is in a capture that this pool was not told of: begin a CaptureScope"));
+}
+
+std::set<StreamKey> GraphCaptures::Joined(engine::Part part) const {
+  MutexLock lock(mutex_);
+  const Capture* const capture = FindOpen(part);
+  return capture == nullptr ? std::set<StreamKey>() : capture->joined;
 }
 
 // Looks at flags only, so it waits under no lock and calls no driver.
@@ -164,8 +173,7 @@ size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNo
 Status GraphCaptures::CheckNoneLive() const {
   const size_t live = AwaitNoneLive(kMoment);
   if (live == 0) return Status();
-  return FailedPrecondition(live, live == 1 ? " graph" : " graphs",
-                            " that captured with the pool may still be replayed: ",
+  return FailedPrecondition(Counted(live, "graph"), " that captured with the pool may still be replayed: ",
                             "destroy them, and what was instantiated from them, first");
 }
 

@@ -57,8 +57,11 @@ class GraphCaptures {
 
   // The part of the capture that the stream belongs to, as its origin or by a fork. The common part where the stream
   // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool. Calls the driver
-  // only while a capture is open in the process.
-  Result<engine::Part> PartOf(StreamKey stream) const;
+  // only while a capture is open in the process. The answer for a stream without a promise is remembered (Joined).
+  Result<engine::Part> PartOf(StreamKey stream);
+  // The streams without a promise that calls passed in an open capture of the part: nobody can ask for them later.
+  // Their keys are those of streams that capture, so no use outside of a capture has one.
+  std::set<StreamKey> Joined(engine::Part part) const;
 
   // The stream was promised: a capture that began on it can be asked for.
   void NoteKey(CUstream stream, StreamKey key);
@@ -66,9 +69,9 @@ class GraphCaptures {
   void ForgetStream(StreamKey stream);
   // Whether an announced capture still runs on its stream. Asks the driver; of a stream that may have died it cannot,
   // and takes it for running.
-  bool IsRunning(engine::Part part) const;
+  bool IsRunning(engine::Part part);
   // Whether the stream belongs to that capture now, as its origin or by a fork. Asks the driver.
-  bool IsJoinedBy(engine::Part part, StreamKey stream) const;
+  bool IsJoinedBy(engine::Part part, StreamKey stream);
   // A block of the part was freed by this moment, inside of the capture.
   void NoteFree(engine::Part part, engine::Moment moment);
   // The last such moment.
@@ -100,6 +103,7 @@ class GraphCaptures {
     engine::Part part = 0;
     cuuint64_t number = 0;  // the driver's
     engine::Moment last_free = 0;
+    std::set<StreamKey> joined = {};
     // Shared with the driver's callback, which may come after the pool's end.
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     // The announcement has ended, so no further stream of the capture is served.
