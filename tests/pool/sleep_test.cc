@@ -175,6 +175,16 @@ TEST_P(SleepInMode, ClosesAsleepAndGivesItsAddressesBack) {
   EXPECT_NE(WakeAlone(pool()).message().find("wake: it is closed"), std::string::npos);
 }
 
+TEST_P(SleepInMode, WarnsWhereItClosesAsleepWithALiveBlock) {
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  ExpectOk(SleepAlone(pool(), kKeeping));
+  ::testing::internal::CaptureStderr();
+  ExpectOk(pool().Close());
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("closes asleep with 1 live block, whose"), std::string::npos) << said;
+  ExpectOk(runtime().Free(block));
+}
+
 TEST_P(SleepInMode, IsDestroyedAsleepWithItsLastBlock) {
   const CUdeviceptr block = Allocate(32 * kMiB);
   ExpectOk(SleepAlone(pool(), kKeeping));

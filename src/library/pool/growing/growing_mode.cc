@@ -142,11 +142,16 @@ uint64_t GrowingMode::ReleaseIdle(DeviceWork work) {
 
 // What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and
 // a close that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks
-// are freed.
+// are freed. But those of a pool that sleeps nothing can bring back.
 Status GrowingMode::Close() {
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.Named(basis_.device->CheckNotCapturing()));
+  const uint64_t live = blocks_.Ask(&engine::Engine::counters).allocated_blocks.current;
+  if (basis_.life.asleep() && live > 0) {
+    Log(LogLevel::kWarning, basis_.title + " closes asleep with " + Counted(live, "live block") +
+                                ", whose contents are lost: wake() comes before close()");
+  }
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
   // Quiesce, deregister, release: the order of rule 5.
