@@ -232,7 +232,7 @@ class Ranks(unittest.TestCase):
 
     def test_hear_what_to_reserve_when_a_pool_is_full(self):
         first, second = ranks.run(overflow)
-        self.assertRegex(first, r"On every rank: reserve\(4194304\)$")
+        self.assertRegex(first, r"On every rank: reserve\(4194304\), which is 4 MiB$")
         self.assertEqual(first.replace("device 0", "device 1"), second)
 
     def test_hear_the_first_call_that_differs(self):

@@ -145,7 +145,7 @@ TEST_F(SymmetricPoolFailure, ExhaustionNamesTheBytesToReserve) {
   EXPECT_EQ(statuses[0].message().find("reclaim"), std::string::npos) << "no segment is as large";
   EXPECT_EQ(PoolOf(group()[0]).Statistics().failed_allocations, 1u);
   ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB); }), StatusCode::kExhausted,
-                "or reclaim() once every rank has freed 2097152 bytes");
+                "which is 2 MiB, or reclaim() once every rank has freed as much");
   ExpectOk(Reserve(needed));
   Free(Allocate(3 * kMiB - 1000));
   Free(blocks);

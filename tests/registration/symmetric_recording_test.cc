@@ -69,6 +69,23 @@ TEST_F(SymmetricRecording, NumbersAgreementsAlikeOnEveryRank) {
   EXPECT_GE(ended, 3u * static_cast<size_t>(group().size()));
 }
 
+TEST_F(SymmetricRecording, HasEachRequestThatFoundNoMemory) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectFailure(
+      Run([&](Rank& rank) { return runtime().AllocateFrom(HandleOf(rank), 64 * kMiB, rank.stream).status(); }),
+      StatusCode::kExhausted, "64 MiB");
+  const auto read = Recorded();
+  uint64_t failed = 0;
+  for (const auto& span : read.All<recording::SpanBegan>()) {
+    if (span.kind != recording::SpanKind::kSearch) continue;
+    EXPECT_EQ(span.number, 64 * kMiB);
+    for (const auto& end : read.All<recording::SpanEnded>())
+      failed += end.span == span.span && end.failure != 0 ? 1 : 0;
+  }
+  EXPECT_EQ(failed, static_cast<size_t>(group().size()));
+}
+
 TEST_F(SymmetricRecording, HasWindowsUntilTheirEnd) {
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));

@@ -95,8 +95,11 @@ Result<CUdeviceptr> GrowingMode::ServeByStep(Request& request) {
   return Ended(request, served ? Result<CUdeviceptr>(*served) : Result<CUdeviceptr>(OutOfMemoryFor(request)));
 }
 
-// A recording shows the steps after the first growth as a search.
+// A recording shows the steps after the first growth as a search, and each request for which there was no memory.
 Result<CUdeviceptr> GrowingMode::Ended(Request& request, Result<CUdeviceptr> result) {
+  if (result.status().code() == StatusCode::kOutOfMemory && !request.search) {
+    request.search.emplace(basis_.record.Began(recording::SpanKind::kSearch, "search", request.bytes));
+  }
   return request.search ? request.search->Ended(std::move(result)) : std::move(result);
 }
 

@@ -83,7 +83,8 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      return Failure(StatusCode::kExhausted, basis_.title, " ", DescribeExhaustion(bytes, grow->bytes));
+      recording::Span search = basis_.record.Began(recording::SpanKind::kSearch, "search", bytes);
+      return search.Ended(Failure(StatusCode::kExhausted, basis_.title, " ", DescribeExhaustion(bytes, grow->bytes)));
     }
     served = std::move(std::get<engine::Served>(*outcome));
     // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
@@ -154,19 +155,19 @@ Status SymmetricMode::AwaitOutside(engine::Part part, std::vector<engine::Stream
 // reclaim() is named only where a segment is large enough for the block.
 std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t needed) const {
   const engine::Counters counters = engine().counters();
-  const std::string bytes = std::to_string(needed);
   if (counters.reserved_bytes.current == 0) {
     return "has no memory yet: on every rank reserve what a whole step needs, at once, such as 2 GiB (" +
            FormatBytes(requested) + " were asked for now; statistics tell the peak)";
   }
   const std::string text = "has no free block of " + FormatBytes(requested) + ": " +
                            FormatBytes(counters.reserved_bytes.current) + " are reserved, the largest free block is " +
-                           FormatBytes(counters.largest_free_block_bytes) + ". On every rank: reserve(" + bytes + ")";
+                           FormatBytes(counters.largest_free_block_bytes) + ". On every rank: reserve(" +
+                           std::to_string(needed) + "), which is " + FormatBytes(needed);
   const std::vector<SegmentToRegister> segments = segments_.book.List();
   const bool frees_could_do =
       basis_.configuration.frees == engine::FreeOrder::kDeferred &&
       std::any_of(segments.begin(), segments.end(), [&](const auto& segment) { return segment.bytes >= needed; });
-  return frees_could_do ? text + ", or reclaim() once every rank has freed " + bytes + " bytes in one piece" : text;
+  return frees_could_do ? text + ", or reclaim() once every rank has freed as much in one piece" : text;
 }
 
 // Ordered frees are calls of the sequence. Deferred ones are not: they come at another moment on each rank. Only a
