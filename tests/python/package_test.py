@@ -72,6 +72,17 @@ class Package(unittest.TestCase):
                        if not method.startswith("_") and not inspect.getdoc(function)]
         self.assertEqual(untold, [])
 
+    def test_tells_who_has_torch_that_its_scopes_are_others(self):
+        def said(program):
+            program = f"import sys, types, commpool; {program}; commpool.use_pool"
+            with_paths = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
+            run = subprocess.run([sys.executable, "-c", program], env=with_paths, stderr=subprocess.PIPE, text=True,
+                                 check=True)
+            return run.stderr
+
+        self.assertIn("commpool.torch.use_pool does", said("sys.modules['torch'] = types.ModuleType('torch')"))
+        self.assertEqual(said("pass"), "")
+
     def test_tells_what_everything_takes(self):
         for name in commpool.__all__:
             thing = getattr(commpool, name)

@@ -246,6 +246,7 @@ class States(unittest.TestCase):
         self.assertTrue(array in pool)
         self.assertFalse(array in other)
         self.assertFalse(0 in pool)
+        self.assertFalse(None in pool)  # a gradient before the first backward
 
     def test_the_current_pool_is_that_of_the_scope_entered_last(self):
         one, other = commpool.Pool("one"), commpool.Pool("other")
@@ -403,7 +404,7 @@ class Runtime(unittest.TestCase):
         self.assertIsNone(budget.use(3).limit)
         scales.allocate("4MiB").free()
         held.free()
-        with self.assertRaisesRegex(commpool.NotFound, "there is no budget none such: make it before the pool"):
+        with self.assertRaisesRegex(commpool.NotFound, "there is no budget named none such: make it before the pool"):
             commpool.Pool("other", budget="none such")
         with self.assertRaises(commpool.InvalidArgument):
             commpool.Budget("8MiB", name="")

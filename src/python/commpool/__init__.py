@@ -11,6 +11,10 @@ This package imports no framework; commpool.torch routes torch's tensors too. An
 fork() the child must not.
 """
 
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
 from ._abi import MAJOR, MINOR, PATCH
 from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
@@ -29,12 +33,29 @@ from .pool_group import PoolGroup
 from .recordings import Recording, record
 from .runtime import (Budget, BudgetUse, DriverCall, MemoryHolder, driver_calls, driver_description, initialize,
                       library_version, measure_driver, set_device_limit, set_headroom)
-from .scopes import capture, current_pool, empty, use_pool
+from .scopes import capture, current_pool, empty
 from .sizes import parse_size
 from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake, wake_communicator)
 
 if _fast_module:
     record_stream = _fast_module.record_stream
+
+if TYPE_CHECKING:
+    from .scopes import use_pool as use_pool
+else:
+
+    def __getattr__(name: str) -> Any:
+        """use_pool, at its first use: who has imported torch hears that these scopes do not catch its tensors."""
+        if name != "use_pool":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .scopes import use_pool
+
+        if "torch" in sys.modules:
+            warnings.warn("commpool.use_pool does not catch torch's tensors: commpool.torch.use_pool does, and what "
+                          "this one catches", RuntimeWarning, stacklevel=2)
+        globals()[name] = use_pool
+        return use_pool
+
 
 __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 

@@ -244,8 +244,10 @@ class Pool(Together, Sharer, Registering, Inspected):
 
     # Blocks.
 
-    def __contains__(self, tensor: Pointer) -> bool:
-        """Whether it lies in a live block of this pool."""
+    def __contains__(self, tensor: Optional[Pointer]) -> bool:
+        """Whether it lies in a live block of this pool; None does not."""
+        if tensor is None:
+            return False
         found = blocks.block_of(tensor)
         return found is not None and found.pool == self.handle
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import warnings
-from typing import Iterable, Optional, Union
+from typing import Any, Iterable, Optional, Union
 
 import torch
 
@@ -93,7 +93,9 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
     Returns:
       False if there is no binary for this torch and no compiler. Scopes then use torch's MemPools.
     """
-    given = default if isinstance(default, Iterable) else [] if default is None else [default]
+    given: Any = [] if default is None else default
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        given = [given]
     pools = [checked(pool, "install") for pool in given]
     for pool in pools:
         if pool.mode == "symmetric":
