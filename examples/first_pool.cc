@@ -44,7 +44,7 @@ int main() try {
     Buffer scratch = pool.allocate(MiB(8), device.stream).value();
     FillAndCheck(weights, device.stream);
     if (round == 2) PrintStatistics("in the third round:", pool);
-  }  // The buffers free themselves: back to the pool, which keeps its one segment for the next round.
+  }  // The buffers free themselves: back to the pool, which keeps its segments for the next round.
   PrintStatistics("after three rounds:", pool);
 
   const commpool::Result<Buffer> too_much = pool.allocate(MiB(100), device.stream);

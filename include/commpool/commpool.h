@@ -192,7 +192,8 @@ typedef struct commpool_pool_options {
 
 /* Makes `count` pools, or none; no segment yet. COLLECTIVE over symmetric_across where that is set: one rank's refusal
  * is every rank's. INVALID_ARGUMENT for an unknown device, backing or option, or options that exclude each other;
- * NOT_SUPPORTED, with the reason, for what this driver, device or NCCL cannot do. */
+ * NOT_SUPPORTED, with the reason, for what this driver, device or NCCL cannot do; DISAGREEMENT where ranks ask for
+ * different pools; DEADLINE_EXCEEDED where one does not come (if it is lost, abort the communicator). */
 COMMPOOL_API commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count,
                                                    commpool_pool* pools);
 
@@ -212,7 +213,8 @@ COMMPOOL_API commpool_status commpool_default_pool(int device, commpool_pool* po
 
 /* Makes free memory for at least `bytes` in one piece, by growing where the free memory does not suffice. COLLECTIVE
  * for symmetric pools: where one rank fails all return its error, and no pool has grown; frees that all ranks have made
- * have taken effect. DISAGREEMENT where ranks ask for different bytes or made different calls before. */
+ * have taken effect. DISAGREEMENT where ranks ask for different bytes, which changes nothing, or made different calls
+ * before; DEADLINE_EXCEEDED where a rank does not come. */
 COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes);
 
 /* Lets deferred frees take effect that every rank has made. COLLECTIVE. A fixed pool returns OK and does nothing.
@@ -236,7 +238,8 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
  * that overflow; OUT_OF_MEMORY with a table of who holds what; EXHAUSTED for a full symmetric pool, with the bytes that
  * commpool_pool_reserve needs for this request, the same on every rank. */
 COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struct CUstream_st* stream, void** pointer);
-/* From one pool, whatever scopes are open. NO_STREAM (PINNED, DEFERRED frees): recorded streams alone use the block. */
+/* From one pool, whatever scopes are open. The stream is of its device, or of a peer that reaches it. NO_STREAM
+ * (PINNED, DEFERRED frees): recorded streams alone use the block. */
 COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
                                                     void** pointer);
 /* For a framework's router: the same where a scope catches it, else NOT_CAUGHT, with last error and `pointer` as they
@@ -246,7 +249,8 @@ COMMPOOL_API commpool_status commpool_allocate_in_scope(int device, uint64_t byt
 /* Gives a block back, from any thread. It is reused in the order of work on the stream of its allocation and on those
  * named by commpool_record_stream. Null is OK. NOT_FOUND for what is not the start of a live block. */
 COMMPOOL_API commpool_status commpool_free(void* pointer);
-/* Notes that `stream` uses the block too. Call it after submitting that work and before the free. */
+/* Notes that `stream` uses the block too. Call it after submitting that work and before the free. NOT_FOUND as free,
+ * for null too. */
 COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstream_st* stream);
 /* The stream outlives its use, so others take what it freed after a device-side wait. What a stream without a promise
  * freed others get once a call has passed it again, or the host has waited. Default streams are promised. */
@@ -365,7 +369,7 @@ COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int*
  * home that it does not have pass null; disjoint groups may be registered in one call. `communicators` has one for each
  * pool. DISAGREEMENT on all ranks, with nothing registered, where a member passes null or another communicator: at once
  * where sizes tell, else within deadline_ms, and then abort those that were passed. NOT_SUPPORTED on all ranks where
- * NCCL makes no window: before 2.27, between GPUs that do not reach each other, over host memory before 2.30.3. */
+ * NCCL makes no window: between GPUs that do not reach each other, over host memory before 2.30.3. */
 COMMPOOL_API commpool_status commpool_pools_register_with(const commpool_pool* pools,
                                                           struct ncclComm* const* communicators, size_t count);
 
@@ -437,6 +441,7 @@ typedef struct commpool_statistics {
 
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */
 COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics);
+/* Every peak becomes what is current. */
 COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
 
 typedef enum commpool_block_state {

@@ -1,11 +1,12 @@
 /* The memory that NCCL takes for a communicator itself (buffers of its channels: GiB on large machines), and how it
  * goes back to the driver for a while. A capability beside commpool.h, whose conventions hold. NCCL 2.29.7 or later.
  *
- *   commpool_pools_sleep(&pool, 1, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED);   first the pools registered with it
+ *   first the pools that are registered with it:
+ *   commpool_pools_sleep(&pool, 1, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES);
  *   commpool_communicator_sleep(communicator, 60000);
  *   ...
  *   commpool_communicator_wake(communicator);
- *   commpool_pools_wake(&pool, 1, COMMPOOL_GRAPHS_REFUSED);                     their windows come back */
+ *   commpool_pools_wake(&pool, 1, COMMPOOL_GRAPHS_NO_COLLECTIVES);              their windows come back */
 #ifndef COMMPOOL_COMMUNICATOR_H_
 #define COMMPOOL_COMMUNICATOR_H_
 
