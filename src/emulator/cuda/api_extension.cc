@@ -13,6 +13,20 @@ using namespace commpool::internal::emulator;  // NOLINT: C on the outside
 
 namespace {
 
+// What an operation may not touch, with the block where one sleeps there, and the program's line where it is known.
+void ReportNoAccess(Machine& machine, const std::string& operation, int device, const commpoolEmulatorRange& range) {
+  const BlockTable& blocks = machine.races.blocks();
+  const std::shared_ptr<const AnnouncedBlock> block = blocks.At(range.address);
+  std::string details = operation + " on device " + std::to_string(device) + " declares " +
+                        std::to_string(range.bytes) + " bytes that it may not touch";
+  if (blocks.IsAsleep(range.address)) {
+    details += ": their pool is asleep, wake() it first";
+    if (block != nullptr) details += " (" + block->Describe() + ")";
+  }
+  if (PlaceOfThisThread() != nullptr) details += std::string("; issued at ") + PlaceOfThisThread();
+  machine.logbook.Report("access that is not granted", details);
+}
+
 // Makes an operation with the declared ranges, or returns the error that a kernel would get.
 CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess& access, CUstream_st** stream,
                  std::shared_ptr<Operation>* operation) {
@@ -28,9 +42,7 @@ CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess
     for (const commpoolEmulatorRange& range : *ranges) {
       const CUresult result = machine.CheckAccess(use, range, (*stream)->device);
       if (result == CUDA_SUCCESS) continue;
-      machine.logbook.Report("access that is not granted",
-                             made->name + " on device " + std::to_string((*stream)->device) + " declares " +
-                                 std::to_string(range.bytes) + " bytes that it may not touch");
+      ReportNoAccess(machine, made->name, (*stream)->device, range);
       return result;
     }
   }

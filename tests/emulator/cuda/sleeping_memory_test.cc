@@ -2,6 +2,7 @@
 // meanwhile, and so is a captured collective over newly mapped memory.
 #include <memory>
 
+#include "src/emulator/runtime_extension.h"
 #include "tests/driver/capturing.h"
 #include "tests/emulator/cuda/machine_fixture.h"
 
@@ -97,6 +98,18 @@ TEST_F(SleepingMemory, KeepsItsBlocksAndIsCopiedOverTheirEnds) {
   COMMPOOL_EXTENSION(commpoolEmulatorSegmentSleeps)(range().address, kUnit, 0);
   ASSERT_EQ(cuda().cuMemsetD8Async(range().address, 1, 8192, stream_), CUDA_SUCCESS);
   EXPECT_TRUE(AnyContains(TakeReports(), "access beyond a block"));
+}
+
+TEST_F(SleepingMemory, IsNamedWithItsPoolAndTheLineThatUsesIt) {
+  COMMPOOL_EXTENSION(commpoolEmulatorBlockAllocated)(range().address, 4096, stream_, "weights");
+  Sleep();
+  const char* const before = COMMPOOL_EXTENSION(commpoolEmulatorIssuedAt)("serve.py:7");
+  EXPECT_NE(Launch(stream_, {range()}), CUDA_SUCCESS);
+  COMMPOOL_EXTENSION(commpoolEmulatorIssuedAt)(before);
+  const std::vector<std::string> reports = TakeReports();
+  EXPECT_TRUE(AnyContains(reports, "their pool is asleep, wake() it first (block of 4096 bytes"));
+  EXPECT_TRUE(AnyContains(reports, "by pool weights); issued at serve.py:7"));
+  Wake();
 }
 
 class LostSleepingMemory : public SleepingMemory {
