@@ -185,8 +185,8 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(result.stdout, rf"^commpool {version}, library {version}\n$")
 
     def test_an_unknown_subcommand_is_named_with_those_that_there_are(self):
-        for arguments, words in (([], "there is no foo; there are info, allreduce, "),
-                                 (["bench"], "there is no foo; there are growth, hot, ")):
+        for arguments, words in (([], "there is no foo, the nearest is info; there are info, allreduce, "),
+                                 (["bench"], "there is no foo, the nearest is hot; there are growth, hot, ")):
             result = run(*arguments, "foo")
             self.assertEqual(result.returncode, 4)
             self.assertIn(words, result.stderr)

@@ -119,6 +119,7 @@ class Report(unittest.TestCase):
         result = cli.run("-c", command, program="bash")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertNotIn("not shown", result.stdout)
+        self.assertIn("100 ranks: nothing found", result.stdout)
         self.assertNotIn("left no recording", result.stdout)
 
     def test_exports_a_snapshot_of_plain_values(self):

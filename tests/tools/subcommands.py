@@ -74,7 +74,7 @@ class Checks:
                 continue  # a program follows
             result = cli.run(*command, "no-such-thing", "--help", program=self.program)
             self.assertEqual(result.returncode, 4, command)
-            self.assertIn("there is no no-such-thing; there are ", result.stderr)
+            self.assertIn("there is no no-such-thing, the nearest is ", result.stderr)
 
     def test_choices_are_shown_as_words(self):
         for command in self.commands:

@@ -54,7 +54,11 @@ void WriteHtml(std::ostream& out, const Recordings& recordings) {
   internal::WritePage(out, model.title, [&](std::ostream& page) { internal::report::WriteModel(page, model); });
   for (const internal::report::FindingModel& finding : model.findings) std::printf("%s\n", finding.text.c_str());
   for (const std::string& budget : internal::report::DescribeBudgets(model)) std::printf("%s\n", budget.c_str());
-  if (const auto difference = internal::report::DescribeDifference(model)) std::printf("%s\n", difference->c_str());
+  const auto difference = internal::report::DescribeDifference(model);
+  if (difference) std::printf("%s\n", difference->c_str());
+  if (!difference && model.findings.empty()) {
+    std::printf("%s: nothing found\n", Counted(model.ranks.size(), "rank").c_str());
+  }
   for (const std::string& note : model.notes) std::printf("%s\n", note.c_str());
   for (const internal::report::RankModel& rank : model.ranks) {
     for (const std::string& note : rank.notes) {
@@ -73,11 +77,10 @@ Result<const RecordingReader*> RecordingOf(const Recordings& recordings, std::op
 
 Status WriteTrace(std::ostream& out, const RecordingReader& recording) {
   const internal::report::TraceCounts counts = COMMPOOL_TRY(internal::report::WriteAllocationTrace(out, recording));
-  std::printf("%s, %s\n", Counted(static_cast<int64_t>(counts.allocations), "allocation").c_str(),
-              Counted(static_cast<int64_t>(counts.frees), "free").c_str());
+  std::printf("%s, %s\n", Counted(counts.allocations, "allocation").c_str(), Counted(counts.frees, "free").c_str());
   if (counts.small == 0) return Status();
   std::printf("without %s that threads' caches served: a recording only counts them\n",
-              Counted(static_cast<int64_t>(counts.small), "small allocation").c_str());
+              Counted(counts.small, "small allocation").c_str());
   return Status();
 }
 

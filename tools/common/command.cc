@@ -54,10 +54,6 @@ void KeepCommandLine(const std::string& program, const std::vector<std::string>&
   TypedLine() = text;
 }
 
-std::string Counted(int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
 void AddOutputOptions(Command command, OutputOptions& options) {
   command.AddFlag("--json", options.json, "Print one JSON object in place of the table");
   command

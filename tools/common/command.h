@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "src/library/base/bytes.h"
 #include "tools/common/command_line.h"
 
 namespace commpool::cli {
 
-// Such as "1 rank", "4 ranks".
-std::string Counted(int64_t count, const std::string& thing);
+using internal::Counted;
 
 // The word for a value; empty where there is none.
 template <typename Value>

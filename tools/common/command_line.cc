@@ -5,6 +5,11 @@
 #include <cstdint>
 #include <iostream>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/library/base/nearest.h"
 
 namespace commpool::cli {
 
@@ -16,11 +21,15 @@ std::string MissingSubcommand(const CLI::App& app) {
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
   const auto known = command->get_subcommands([](const CLI::App*) { return true; });
   if (known.empty()) return "";
-  std::string names;
-  for (const CLI::App* one : known) names += (names.empty() ? "" : ", ") + one->get_name();
-  const bool none = command->remaining_size() == 0;
-  return command->get_name() + ": " + (none ? "say what to do" : "there is no " + command->remaining().front()) +
-         "; there are " + names;
+  std::string all;
+  std::vector<std::string> names;
+  for (const CLI::App* one : known) names.push_back(one->get_name());
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  if (command->remaining_size() == 0) return command->get_name() + ": say what to do; there are " + all;
+  const std::string written = command->remaining().front();
+  const std::vector<std::string_view> words(names.begin(), names.end());
+  return command->get_name() + ": there is no " + written + ", the nearest is " +
+         std::string(internal::Nearest(written, words)) + "; there are " + all;
 }
 
 // Such as "commpool bench hot".

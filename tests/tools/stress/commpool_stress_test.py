@@ -13,7 +13,7 @@ class EverySubcommand(subcommands.Checks, unittest.TestCase):
 
     def test_is_named_with_the_others_where_there_is_no_such(self):
         for words, told in (([], "commpool_stress: say what to do; there are order, registration, ranks, host"),
-                            (["foo"], "there is no foo; there are order, ")):
+                            (["foo"], "there is no foo, the nearest is host; there are order, ")):
             result = cli.run_stress(*words)
             self.assertEqual(result.returncode, 4)
             self.assertIn(told, result.stderr)
