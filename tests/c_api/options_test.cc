@@ -114,6 +114,14 @@ INSTANTIATE_TEST_SUITE_P(
                                   options.symmetric_across = SomeCommunicator();
                                   options.replays = COMMPOOL_REPLAYS_ONE_AT_A_TIME;
                                 }},
+                      BadOption{"user_allocate is for the USER backing",
+                                [](Options& options) {
+                                  options.user_allocate = [](ptrdiff_t, int, CUstream_st*, void*) -> void* {
+                                    return nullptr;
+                                  };
+                                }},
+                      BadOption{"on_lost_rank is for pools with symmetric_across",
+                                [](Options& options) { options.on_lost_rank = [](int, int, void*) {}; }},
                       BadOption{"alignment_bytes 0", [](Options& options) { options.alignment_bytes = 0; }},
                       BadOption{"alignment_bytes 256", [](Options& options) { options.alignment_bytes = 256; }},
                       BadOption{"alignment_bytes 1000", [](Options& options) { options.alignment_bytes = 1000; }},

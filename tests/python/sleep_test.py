@@ -114,6 +114,9 @@ class Kept(unittest.TestCase):
                 kept.pointer  # noqa: B018
             with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake"):
                 self.pool.kept(array)
+        self.pool.close()
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "it is closed, and keeps nothing"):
+            self.pool.kept(array)
 
     def test_is_read_from_files_that_go_as_the_pool_wakes(self):
         array = self.array(7)

@@ -158,7 +158,7 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
     const Status status = Call(rank, {0, 1}).failure;
     EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
     ExpectMessage(status, "rank 2 was lost ");
-    for (const size_t pool : {0, 1}) ExpectMessage(Call(rank, {pool}).failure, "the channel failed before");
+    for (const size_t pool : {0, 1}) ExpectMessage(Call(rank, {pool}).failure, "an earlier call of the ranks failed");
   });
 }
 
@@ -170,7 +170,7 @@ TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveUpTheirRound) {
   ExpectMessage(gave_up, "missing: rank 0: no answer before the deadline");
   for (const size_t pool : {0, 1}) {
     ExpectMessage(Call(0, {pool}).failure, "missing: rank ");
-    ExpectMessage(Call(1, {pool}).failure, "the channel failed before");
+    ExpectMessage(Call(1, {pool}).failure, "an earlier call of the ranks failed");
   }
 }
 

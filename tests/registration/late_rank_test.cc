@@ -22,7 +22,7 @@ TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
   ExpectOk(CreateWithShortDeadline());
   ExpectFailure(ReserveWithoutTheLast(), StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
   EXPECT_EQ(ReservedBytes(0), 0u);
-  ExpectFailure(PoolOf(group()[0]).Close(), StatusCode::kDeadlineExceeded, "the channel failed before");
+  ExpectFailure(PoolOf(group()[0]).Close(), StatusCode::kDeadlineExceeded, "an earlier call of the ranks failed");
   DestroyPools();  // the pool holds nothing
 }
 

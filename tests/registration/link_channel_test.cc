@@ -114,7 +114,8 @@ TEST_F(LinkChannels, StayBrokenAfterAFailure) {
   Channels channels = OpenChannels(2);
   channels[1].reset();
   ExpectMessage(JoinOver(*channels[0], "mine", "reserve").status(), "reserve of 2 ranks");
-  ExpectMessage(JoinOver(*channels[0], "mine", "close").status(), "close: the channel failed before: reserve");
+  ExpectMessage(JoinOver(*channels[0], "mine", "close").status(),
+                "close: an earlier call of the ranks failed: reserve");
 }
 
 // After each of these steps the ranks would differ if rank 0 alone failed.

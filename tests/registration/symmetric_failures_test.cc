@@ -39,7 +39,7 @@ TEST_F(SymmetricPoolFailure, ACreateOnAnotherDeviceThanTheCommunicatorsFailsOnAl
   ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
                   if (rank.number == last()) configuration.backing.placement.device = 0;
                 }),
-                StatusCode::kInvalidArgument, "the home communicator is of device " + std::to_string(last()));
+                StatusCode::kInvalidArgument, "symmetric_across is a communicator of device " + std::to_string(last()));
 }
 
 TEST_F(SymmetricPoolFailure, ACreateWithABackingWithoutWindowsFailsOnAll) {

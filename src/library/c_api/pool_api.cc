@@ -43,7 +43,9 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
       return InvalidArgument("window or offset is null");
     }
     std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
-    return NotFound("pool ", owner->name(), " has no window on this communicator that holds the pointer");
+    return NotFound(
+        "pool ", owner->name(),
+        " has no window on this communicator that holds the pointer; those made with symmetric_across have");
   };
   return WithRuntime(find, CallKind::kAny, name);
 }

@@ -63,6 +63,12 @@ Status WhyNotExpandable(const PoolConfiguration& options) {
 // Before anything is made. The entries of COMMPOOL_CONF are checked with it too, one by one.
 Status CheckConfiguration(const PoolConfiguration& options) {
   COMMPOOL_TRY(CheckSizes(options));
+  if (options.backing.user.allocate != nullptr && FindBacking(options.backing.kind)->maker != Maker::kProgram) {
+    return Invalid("user_allocate is for the USER backing");
+  }
+  if (options.on_lost_rank != nullptr && !options.symmetric()) {
+    return Invalid("on_lost_rank is for pools with symmetric_across: others have no ranks");
+  }
   if (options.symmetric() && options.replays == Replays::kOneAtATime) {
     return Invalid("replays ONE_AT_A_TIME excludes symmetric_across: a symmetric pool reuses nothing in a graph");
   }

@@ -98,7 +98,8 @@ Result<std::shared_ptr<Pool>> MakeGrowingPool(RuntimeParts& runtime, PoolConfigu
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
   COMMPOOL_TRY(backing.CanRegisterWindow());
   if (home.device != device) {
-    return InvalidArgument("the home communicator is of device ", home.device, ", the pool of ", device);
+    return InvalidArgument("symmetric_across is a communicator of device ", home.device, ", and the pool is of device ",
+                           device);
   }
   return Status();
 }

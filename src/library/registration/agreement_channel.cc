@@ -62,7 +62,7 @@ class CallerChannel : public AgreementChannel {
   Status Failure(const std::string& step) {
     broken_ = true;
     return RemoteFailure("the all-gather function given for agreement failed at ", step, " (rank ", rank(), " of ",
-                         ranks(), ")");
+                         ranks(), "); of an MpiAgreement status() says why");
   }
 
   const commpool_all_gather all_gather_;

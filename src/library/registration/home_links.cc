@@ -79,7 +79,7 @@ std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
 }
 
 Result<std::string> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
-  if (!failure_.ok()) return failure_.under(step + ": the channel failed before");
+  if (!failure_.ok()) return failure_.under(step + ": an earlier call of the ranks failed");
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
   Result<std::string> round = rank() == 0 ? DecideForAll(mine, step, decide) : Follow(mine, step);

@@ -323,6 +323,7 @@ Status KeptBlocks::Retain(bool retain) {
 
 // Asleep, a block that is live has its copy. Awake, only the mark tells that it is still the same block.
 Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range) {
+  if (basis_.life.closed()) return FailedPrecondition("it is closed, and keeps nothing");
   const bool asleep = basis_.life.asleep();
   const auto copy = From(range.address);
   const bool found =

@@ -147,7 +147,9 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
   // The option segment_bytes is the least size of a segment.
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
-  if (!segment_bytes) return InvalidArgument(basis_.title, ": reserve of ", bytes, " bytes overflows");
+  if (!segment_bytes)
+    return InvalidArgument(basis_.title, ": reserve of ", bytes,
+                           " bytes overflows: probably a negative or uninitialised size");
   // The rank with the least memory decides for all of them.
   const bool fits_all_ranks = *segment_bytes <= agreed.least_memory_left;
   if (fits_all_ranks && segments_.room.FitsOwnLimit(*segment_bytes)) return *segment_bytes;

@@ -82,7 +82,8 @@ class _Words(scopes.Words):
 
     def _refuse_end(self: Any, status: int) -> None:
         if status == StatusCode.NOT_FOUND:
-            raise errors.FailedPrecondition("the scope is not open")
+            raise errors.FailedPrecondition(f"the scope of {self.pool!r} is not open on this thread: leave it where "
+                                            "it was entered")
         self._left_wrongly("it was left before one that was entered after it"
                            if status == StatusCode.INVALID_ARGUMENT else
                            "it was left on another thread than it was entered on")
