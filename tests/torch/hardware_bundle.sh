@@ -23,7 +23,8 @@ outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
 
 rm -rf "$folder"
 mkdir -p "$package/lib" "$package/torch/router/"{src/torch,src/library/pool/scopes,include/commpool}
-(cd src/python && find commpool \( -name '*.py' -o -name py.typed \) -exec cp --parents '{}' "$folder/python/" ';')
+(cd src/python && find commpool \( -name '*.py' -o -name '*.c' -o -name '*.cc' -o -name py.typed \) \
+  -exec cp --parents '{}' "$folder/python/" ';')
 cp --dereference "$outputs/src/python/commpool/"{_abi.py,_fast.abi3.so} "$package/"
 cp --dereference "$(built "$library")" "$package/lib/"
 chmod -R u+w "$folder"
@@ -31,6 +32,7 @@ strip --strip-unneeded "$package/lib/libcommpool.so.0"
 cp src/torch/*.{cc,h} "$package/torch/router/src/torch/"
 cp src/library/pool/scopes/plan.h "$package/torch/router/src/library/pool/scopes/"
 cp include/commpool/*.h "$package/torch/router/include/commpool/"
+cp -r "$package/torch/router/include" "$package/"
 for torch in "${torches[@]}"; do
   mkdir -p "$package/torch/lib"
   python3 -B tools/packaging/torch_router.py --source . --torch "$torch" --output "$package/torch/lib" \
