@@ -75,6 +75,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   // Before the engine is asked: an error here leaves the sequence as it was.
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   engine::Served served;
+  Status full;
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(blocks_.mutex());
@@ -83,13 +84,15 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      recording::Span search = basis_.record.Began(recording::SpanKind::kSearch, "search", bytes);
-      return search.Ended(Failure(StatusCode::kExhausted, basis_.title, " ", DescribeExhaustion(bytes, grow->bytes)));
+      full = Failure(StatusCode::kExhausted, basis_.title, " ", DescribeExhaustion(bytes, grow->bytes));
+    } else {
+      served = std::move(std::get<engine::Served>(*outcome));
     }
-    served = std::move(std::get<engine::Served>(*outcome));
     // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
     if (!served.waits.empty()) recording.emplace(basis_.recording_streams, StreamsOf(served.waits));
   }
+  // Without the lock: tools hear of the span.
+  if (!full.ok()) return basis_.record.Began(recording::SpanKind::kSearch, "search", bytes).Ended(full);
   if (part != engine::kCommonPart) {
     const engine::Served asked = served;
     Status status = AwaitOutside(part, &served.waits);
