@@ -211,14 +211,10 @@ Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
   return true;
 }
 
-bool GrowingMode::OthersCouldHelp(const Request& request) const {
-  return request.bytes <= basis_.configuration.limit_bytes && segments_.room.FitsEmptyPlacement(request.bytes);
-}
-
 // Free segments that are too small for the request: of this pool, then of the others on the device. Holds no lock,
 // because the others take theirs.
 Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
-  if (!OthersCouldHelp(request)) return false;
+  if (!segments_.room.FitsEmptyPlacement(request.bytes)) return false;
   if (!MovesPages()) ReleaseUnused(Wait::kYes);
   // Where the pool's own limit is in the way, memory of others does not help.
   request.others_help = segments_.room.FitsOwnLimit(request.bytes);
@@ -229,7 +225,8 @@ Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
 }
 
 Result<bool> GrowingMode::ReleasePagesAndGrow(Request& request) {
-  if (!OthersCouldHelp(request) || !MovesPages() || ReleaseUnused(Wait::kYes) == 0) return false;
+  if (!segments_.room.FitsEmptyPlacement(request.bytes) || !MovesPages() || ReleaseUnused(Wait::kYes) == 0)
+    return false;
   return Grow(request, Effort::kPressure);
 }
 

@@ -147,8 +147,9 @@ Status GrowingMode::Close() {
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.Named(basis_.device->CheckNotCapturing()));
-  const uint64_t live = blocks_.Ask(&engine::Engine::counters).allocated_blocks.current;
-  if (basis_.life.asleep() && live > 0) {
+  const bool asleep = basis_.life.asleep();
+  const uint64_t live = asleep ? blocks_.Ask(&engine::Engine::counters).allocated_blocks.current : 0;
+  if (live > 0) {
     Log(LogLevel::kWarning, basis_.title + " closes asleep with " + Counted(live, "live block") +
                                 ", whose contents are lost: wake() comes before close()");
   }

@@ -97,8 +97,6 @@ class GrowingMode final : public PoolMode {
   // before.
   Result<bool> GrowInCapture(Request& request);
   Result<bool> Grow(Request& request, Effort effort);
-  // Whether memory of others could make the request possible.
-  bool OthersCouldHelp(const Request& request) const;
 
   // Whether growth uses the pool's own free memory, so that it need not be released first. False for fixed pools, whose
   // free segments may be too small for the request: these go first.
