@@ -17,7 +17,8 @@ _NOT_HERE = (("tools/", "it builds the repository"), ("pip install", "//tests/in
              ("--hostfile", "//tests/hosts:hosts_test has several hosts"),
              ("--record FILE", "a model for GPUs: the next line has --tiny"))
 _OF_TORCH = re.compile("torchrun|python/torch")
-# The programs that pages call theirs.
+# The programs that pages call theirs. One of `torchrun` is none of MPI: Open MPI's processes that no `mpirun` started
+# race for one folder.
 _THEIRS = {"train": 'exec "$HOME/build/symmetric_all_reduce"', "program": 'exec "$HOME/first"'}
 # After what the pages of the examples have built: all of it runs, and leaves what the command's page names.
 _BEFORE = """set -e; build/c_program; build/scope; build/capture
@@ -64,7 +65,7 @@ class CommandLines(unittest.TestCase):
             (cls.home / name).chmod(0o755)
         for name, text in (("first.cc", program("README.md", "cpp")), ("weights.bin", "1" * 100000),
                            ("first.py", program("src/python/README.md", "python")),
-                           ("train.py", 'import os\nos.execv("./train", ["train"])\n')):
+                           ("train.py", 'import os\nos.execv("./program", ["program"])\n')):
             (cls.home / name).write_text(text, encoding="utf-8")
 
     def run_line(self, line):
