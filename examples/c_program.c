@@ -24,7 +24,8 @@ int main(void) {
 
   commpool_statistics statistics;
   commpool_statistics_init(&statistics);
-  if (commpool_pool_statistics(pool, &statistics) != COMMPOOL_OK) return Failed("asking for statistics");
+  if (commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics) != COMMPOOL_OK)
+    return Failed("asking for statistics");
   printf("live blocks %d, %d MiB\n", (int)statistics.allocated_blocks.current,
          (int)(statistics.allocated_bytes.current >> 20));
 

@@ -10,7 +10,7 @@
  *  3. Pools and scopes are numbers, never reused: a call on one that has ended is an error, not a crash. 0 is none.
  *  4. A caller owns the pools, scopes, captures, holders and blocks that it made, and ends each with its matching call.
  *  5. Streams and communicators are the caller's: commpool_release_stream comes before the end of a promised stream,
- *     any other ends when it likes; commpool_pool_deregister (or abandon_live) before ncclCommDestroy (or abort).
+ *     any other ends when it likes; commpool_pool_deregister (or abandon) before ncclCommDestroy (or abort).
  *  6. Any thread may call any function. Calls marked COLLECTIVE are made by every rank of the pool's home communicator,
  *     in one order, on the thread that uses the communicator, at the same place among its collectives.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
@@ -77,12 +77,14 @@ typedef enum commpool_driver {
   COMMPOOL_DRIVER_AUTO = 2      /* the real driver where it has a device, else the emulator: for tools and examples */
 } commpool_driver;
 
+/* CALLS: driver calls are counted and timed, the emulator's in modelled time, for commpool_driver_calls. */
+typedef enum commpool_measure { COMMPOOL_MEASURE_NOTHING = 0, COMMPOOL_MEASURE_CALLS = 1 } commpool_measure;
+
 /* Opens the driver and NCCL. Optional: the first call that needs them opens the real ones. COMMPOOL_DRIVER=cuda or
  * emulated in the environment goes before `driver`. Under mpirun decide AUTO on one rank and name the result on all.
- * FAILED_PRECONDITION where another driver is open already; NOT_FOUND where there is none, with what was tried. */
-COMMPOOL_API commpool_status commpool_initialize(commpool_driver driver);
-/* What is in use, "CUDA driver 13.0, 4 devices, NCCL 2.28.9". Valid for ever; empty before the runtime is open. */
-COMMPOOL_API const char* commpool_driver_description(void);
+ * FAILED_PRECONDITION where another driver, or one that is not measured, is open already; NOT_FOUND where there is
+ * none, with what was tried. */
+COMMPOOL_API commpool_status commpool_initialize(commpool_driver driver, commpool_measure measure);
 
 /* ---- Pools ------------------------------------------------------------------------------------------------------ */
 
@@ -285,8 +287,16 @@ COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
 
 /* ---- Limits and other allocators -------------------------------------------------------------------------------- */
 
-/* The most that all pools of a device may reserve together; default UINT64_MAX: no limit. What is reserved stays. */
-COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t bytes);
+typedef enum commpool_device_bound {
+  /* The most that all pools of a device may reserve together; default UINT64_MAX: no limit. What is reserved stays. */
+  COMMPOOL_DEVICE_LIMIT = 0,
+  /* What pools leave to others of a device's memory, such as NCCL, cuBLAS and graphs; default 0. Where growth would
+   * leave less, idle memory of pools goes back first, then it is OUT_OF_MEMORY; reclaim and trim give back what is
+   * lacking. A wish, no reservation: the driver is asked at each growth, and another process may take the memory
+   * meanwhile. A symmetric pool looks in its collective calls alone. */
+  COMMPOOL_DEVICE_HEADROOM = 1
+} commpool_device_bound;
+COMMPOOL_API commpool_status commpool_set_device_bound(int device, commpool_device_bound bound, uint64_t bytes);
 /* The most that the pools of a device may reserve together that name this budget (commpool_pool_options.budget), beside
  * their own limits and the device's: a device's memory, divided among the parts of a program. UINT64_MAX: no limit,
  * only counted. It is made by its first call, before its pools; what is reserved stays. INVALID_ARGUMENT for an empty
@@ -296,11 +306,6 @@ COMMPOOL_API commpool_status commpool_set_budget(const char* name, uint64_t byte
  * device's; of all pools of the device where `budget` is null. Outputs may be null. NOT_FOUND where nobody made it. */
 COMMPOOL_API commpool_status commpool_budget_use(int device, const char* budget, uint64_t* reserved_bytes,
                                                  uint64_t* peak_bytes, uint64_t* limit_bytes);
-/* What pools leave to others of a device's memory, such as NCCL, cuBLAS and graphs; default 0. Where growth would leave
- * less, idle memory of pools goes back first, then it is OUT_OF_MEMORY; reclaim and trim give back what is lacking.
- * A wish, no reservation: the driver is asked at each growth, and another process may take the memory meanwhile. A
- * symmetric pool looks in its collective calls alone. */
-COMMPOOL_API commpool_status commpool_set_headroom(int device, uint64_t bytes);
 
 typedef enum commpool_device_work { COMMPOOL_DEVICE_MAY_WORK = 0, COMMPOOL_DEVICE_IDLE = 1 } commpool_device_work;
 /* For a call of anybody that ran out of memory, on its thread: the device's pools release what is idle, known by
@@ -356,11 +361,13 @@ COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
 
-/* Lets other devices of this process access the pool's segments, those to come too, as `grants` says. NOT_SUPPORTED,
- * with the reason, where a device cannot reach it: none is granted then. Costs 17 to 20 ms for each GiB and peer. */
-COMMPOOL_API commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count);
-/* Takes it back, after waiting for each device at most deadline_ms. FAILED_PRECONDITION on NCCL and CUDA backings. */
-COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count);
+typedef enum commpool_access { COMMPOOL_ACCESS_GRANTED = 0, COMMPOOL_ACCESS_REVOKED = 1 } commpool_access;
+
+/* Whether other devices of this process may access the pool's segments, those to come too, as `grants` says. GRANTED:
+ * NOT_SUPPORTED, with the reason, where a device cannot reach it: none is granted then. Costs 17 to 20 ms for each GiB
+ * and peer. REVOKED waits for each device at most deadline_ms; FAILED_PRECONDITION on NCCL and CUDA backings. */
+COMMPOOL_API commpool_status commpool_pool_set_access(commpool_pool pool, const int* devices, size_t count,
+                                                      commpool_access access);
 
 /* ---- Registration with communicators ---------------------------------------------------------------------------- */
 
@@ -382,12 +389,14 @@ COMMPOOL_API commpool_status commpool_pool_register_pending(commpool_pool pool, 
 COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
                                                        struct ncclComm* const* communicators, size_t count);
 
-/* After a loss: ends this rank's registrations with a communicator that is still alive, without any other rank. Then
- * abort it, and close (local, once all are abandoned). Waits for the device, at most deadline_ms. Not collective, but
- * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
-COMMPOOL_API commpool_status commpool_pool_abandon_live(commpool_pool pool, struct ncclComm* communicator);
-/* The same for one that was aborted or destroyed before: drops its handles and calls nothing. A revoked one lives. */
-COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
+/* ENDED: it was aborted or destroyed, so its handles are dropped, and NCCL is not called. A revoked one is ALIVE. */
+typedef enum commpool_life { COMMPOOL_LIFE_ALIVE = 0, COMMPOOL_LIFE_ENDED = 1 } commpool_life;
+
+/* After a loss: ends this rank's registrations with a communicator, without any other rank. Then abort one that is
+ * alive, and close (local, once all are abandoned). Waits for the device, at most deadline_ms. Not collective, but made
+ * on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
+COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator,
+                                                   commpool_life life);
 
 /* Moves symmetric pools to other homes, smaller or larger: after a loss or a deadline, or when ranks join, which call
  * create over that communicator. COLLECTIVE over it; those with fewer segments make the others'. FAILED_PRECONDITION on
@@ -414,7 +423,7 @@ COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_
 /* Never grows: it lies in other structs. */
 typedef struct commpool_counter {
   uint64_t current; /* now */
-  uint64_t peak;    /* since the pool was made or commpool_pool_reset_peaks */
+  uint64_t peak;    /* since the pool was made or RESET */
   uint64_t total;   /* of all that came, all-time */
 } commpool_counter;
 
@@ -439,10 +448,12 @@ typedef struct commpool_statistics {
   uint64_t kept_bytes;   /* on the host or in files, with what the pool keeps (kept.h) */
 } commpool_statistics;
 
+/* RESET: once they are read every peak becomes what is current. */
+typedef enum commpool_peaks { COMMPOOL_PEAKS_STAY = 0, COMMPOOL_PEAKS_RESET = 1 } commpool_peaks;
+
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */
-COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics);
-/* Every peak becomes what is current. */
-COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
+COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_peaks peaks,
+                                                      commpool_statistics* statistics);
 
 typedef enum commpool_block_state {
   COMMPOOL_BLOCK_LIVE = 0,
@@ -481,13 +492,13 @@ typedef struct commpool_setting {
 } commpool_setting;
 
 /* What is in force and where it came from, for a launcher's log and reports of faults: a pool's options, or, for pool
- * 0, what COMMPOOL_CONF and defaults give pools to be made; that opens no driver. Else as commpool_pool_blocks. Texts
- * are valid until the thread's next call of this. INVALID_ARGUMENT for a wrong COMMPOOL_CONF, with what is known. */
+ * 0, what COMMPOOL_CONF and defaults give pools to be made; that opens no driver, and its first line has the key
+ * "driver": what is in use, "CUDA driver 13.0, 4 devices, NCCL 2.28.9", empty before one is open. Else as
+ * commpool_pool_blocks. Texts are valid until the thread's next call of this. INVALID_ARGUMENT for a wrong
+ * COMMPOOL_CONF, with what is known. */
 COMMPOOL_API commpool_status commpool_configuration(commpool_pool pool, commpool_setting* settings, size_t entry_bytes,
                                                     size_t capacity, size_t* count);
 
-/* Counts and times driver calls, the emulator's in modelled time. FAILED_PRECONDITION once the runtime is open. */
-COMMPOOL_API commpool_status commpool_measure_driver(void);
 typedef struct commpool_driver_call {
   const char* name; /* "cuMemCreate"; valid for ever */
   uint64_t count;

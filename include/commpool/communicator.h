@@ -6,7 +6,7 @@
  *   commpool_communicator_sleep(communicator, 60000);
  *   ...
  *   commpool_communicator_wake(communicator);
- *   commpool_pools_wake(&pool, 1, COMMPOOL_GRAPHS_NO_COLLECTIVES);              their windows come back */
+ *   commpool_pool_wake(pool, COMMPOOL_GRAPHS_NO_COLLECTIVES);                   their windows come back */
 #ifndef COMMPOOL_COMMUNICATOR_H_
 #define COMMPOOL_COMMUNICATOR_H_
 

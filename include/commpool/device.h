@@ -22,14 +22,14 @@
 namespace commpool {
 inline namespace v1 {
 
-// The most that all pools of a device may reserve together; UINT64_MAX for no limit. See commpool_set_device_limit.
+// The most that all pools of a device may reserve together; UINT64_MAX for no limit. See COMMPOOL_DEVICE_LIMIT.
 inline Status set_device_limit(int device, std::uint64_t bytes) {
-  return detail::FromC(commpool_set_device_limit(device, bytes));
+  return detail::FromC(commpool_set_device_bound(device, COMMPOOL_DEVICE_LIMIT, bytes));
 }
 
-// What pools leave to others of a device's memory; 0 for nothing. See commpool_set_headroom.
+// What pools leave to others of a device's memory; 0 for nothing. See COMMPOOL_DEVICE_HEADROOM.
 inline Status set_headroom(int device, std::uint64_t bytes) {
-  return detail::FromC(commpool_set_headroom(device, bytes));
+  return detail::FromC(commpool_set_device_bound(device, COMMPOOL_DEVICE_HEADROOM, bytes));
 }
 
 // The most that pools of a budget may reserve together on a device. See commpool_set_budget.

@@ -44,6 +44,13 @@ static inline void commpool_statistics_init(commpool_statistics* statistics) {
   statistics->struct_bytes = sizeof(*statistics);
 }
 
+/* "CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before one is open. Valid as texts of commpool_configuration. */
+static inline const char* commpool_driver_description(void) {
+  commpool_setting driver = {"", "", "", ""};
+  commpool_configuration(0, &driver, sizeof(driver), 1, NULL);
+  return driver.value;
+}
+
 /* ---- One pool ---- */
 static inline commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool) {
   return commpool_pools_create(options, 1, pool);

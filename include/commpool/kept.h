@@ -28,7 +28,10 @@ typedef struct commpool_sleep_options {
   commpool_graphs graphs;   /* default REFUSED */
   commpool_kept_in kept_in; /* default PINNED */
   const char* directory;    /* of FILES: it exists, on a disk; default null */
-  int retain;               /* not 0: as commpool_pool_retain; default 0 */
+  /* Not 0: copies stay once the pool is awake, each at its address, readable, and renewed by the next sleep that keeps
+   * its block. What stays counts as kept_bytes; that of a block that was freed goes at the next sleep, with the last of
+   * the blocks that were first kept with it. Default 0. */
+  int retain;
   /* Pointers into the blocks that are kept; the others are discarded. Each lies in a live block of some pool, which
    * need not be one of those that sleep. Default null: all live blocks. */
   const void* const* blocks;
@@ -70,21 +73,23 @@ static inline commpool_status commpool_pool_sleep(commpool_pool pool, commpool_k
   return commpool_pools_sleep(&pool, 1, keep, graphs);
 }
 
+/* Whether copies stay once the pool is awake, this time and later: as was said, yes, or no. Those in files go. */
+typedef enum commpool_retain {
+  COMMPOOL_RETAIN_AS_BEFORE = 0,
+  COMMPOOL_RETAIN_COPIES = 1,
+  COMMPOOL_RETAIN_NOTHING = 2
+} commpool_retain;
+
 /* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
  * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere, which any
  * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. All ranks pass the same
  * `graphs`. */
-COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
+COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs,
+                                                 commpool_retain retain);
 
 static inline commpool_status commpool_pool_wake(commpool_pool pool, commpool_graphs graphs) {
-  return commpool_pools_wake(&pool, 1, graphs);
+  return commpool_pools_wake(&pool, 1, graphs, COMMPOOL_RETAIN_AS_BEFORE);
 }
-
-/* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
- * its block. Asked as the pool wakes, so it may be said while it sleeps. What stays counts as kept_bytes; that of a
- * block that was freed goes at the next sleep, with the last of the blocks that were first kept with it.
- * INVALID_ARGUMENT for copies in files. */
-COMMPOOL_API commpool_status commpool_pool_retain(commpool_pool pool, int retain);
 
 /* Where the copy of `bytes` at the device's `pointer` is, for reading alone: valid until the pool wakes, or, retained,
  * until it next sleeps or the block is freed. Waits for a sleep or wake of the pool that is under way. NOT_FOUND for

@@ -87,8 +87,15 @@ struct SleepOptions {
   std::vector<const void*> constants = {};
 };
 
+// Whether copies stay once the pool is awake.
+enum class Retain {
+  kAsBefore = COMMPOOL_RETAIN_AS_BEFORE,
+  kCopies = COMMPOOL_RETAIN_COPIES,
+  kNothing = COMMPOOL_RETAIN_NOTHING
+};
+
 // Whether an abandoned communicator is still alive. The program must say it: NCCL cannot be asked about an ended one.
-enum class CommunicatorLife { kAlive, kEnded };
+enum class CommunicatorLife { kAlive = COMMPOOL_LIFE_ALIVE, kEnded = COMMPOOL_LIFE_ENDED };
 
 // A pool's memory by functions without a context: see commpool_pool_functions.
 struct PlainFunctions {
@@ -227,10 +234,10 @@ class Pool {
     const commpool_sleep_options c_options = detail::ToC(options);
     return detail::FromC(commpool_pools_sleep_keeping(&pool_, 1, &c_options));
   }
-  Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
-    return detail::FromC(commpool_pools_wake(&pool_, 1, static_cast<commpool_graphs>(graphs)));
+  Status wake(LiveGraphs graphs = LiveGraphs::kRefused, Retain retain = Retain::kAsBefore) {
+    return detail::FromC(
+        commpool_pools_wake(&pool_, 1, static_cast<commpool_graphs>(graphs), static_cast<commpool_retain>(retain)));
   }
-  Status retain(bool retain = true) { return detail::FromC(commpool_pool_retain(pool_, retain ? 1 : 0)); }
   // For reading on the host.
   Result<const void*> kept(const void* pointer, std::uint64_t bytes) const {
     const void* kept = nullptr;
@@ -265,12 +272,8 @@ class Pool {
   }
 
   // Peers.
-  Status grant(const std::vector<int>& devices) {
-    return detail::FromC(commpool_pool_grant(pool_, devices.data(), devices.size()));
-  }
-  Status revoke(const std::vector<int>& devices) {
-    return detail::FromC(commpool_pool_revoke(pool_, devices.data(), devices.size()));
-  }
+  Status grant(const std::vector<int>& devices) { return SetAccess(devices, COMMPOOL_ACCESS_GRANTED); }
+  Status revoke(const std::vector<int>& devices) { return SetAccess(devices, COMMPOOL_ACCESS_REVOKED); }
 
   // Registration.
   Status register_with(Communicator communicator) {
@@ -289,8 +292,7 @@ class Pool {
   Status map_peers() { return detail::FromC(commpool_pools_map_peers(&pool_, 1)); }
   // Comes before ncclCommAbort; kEnded is for a communicator that was aborted already.
   Status abandon(Communicator communicator, CommunicatorLife life = CommunicatorLife::kAlive) {
-    const bool alive = life == CommunicatorLife::kAlive;
-    return detail::FromC((alive ? commpool_pool_abandon_live : commpool_pool_abandon)(pool_, communicator));
+    return detail::FromC(commpool_pool_abandon(pool_, communicator, static_cast<commpool_life>(life)));
   }
   Status rehome(Communicator communicator) { return detail::FromC(commpool_pool_rehome(pool_, communicator)); }
   // -1 where no rank is lost, and for a pool that is not symmetric.
@@ -301,19 +303,25 @@ class Pool {
   }
 
   // Statistics.
-  Result<Statistics> stats() const {
-    Statistics statistics;
-    Status status = detail::FromC(commpool_pool_statistics(pool_, &statistics));
-    if (!status.ok()) return status;
-    return statistics;
-  }
-  Status reset_peaks() { return detail::FromC(commpool_pool_reset_peaks(pool_)); }
+  Result<Statistics> stats() const { return Read(COMMPOOL_PEAKS_STAY); }
+  Status reset_peaks() { return Read(COMMPOOL_PEAKS_RESET).status(); }
 
  private:
   friend class PoolGroup;
   enum class Owner { kProgram, kLibrary };
 
   Pool(commpool_pool pool, Owner owner) : pool_(pool), owner_(owner) {}
+
+  Status SetAccess(const std::vector<int>& devices, commpool_access access) {
+    return detail::FromC(commpool_pool_set_access(pool_, devices.data(), devices.size(), access));
+  }
+
+  Result<Statistics> Read(commpool_peaks peaks) const {
+    Statistics statistics;
+    Status status = detail::FromC(commpool_pool_statistics(pool_, peaks, &statistics));
+    if (!status.ok()) return status;
+    return statistics;
+  }
 
   // `given` names each option that the program gave, even one that equals the default.
   template <typename Value, typename Field>

@@ -94,7 +94,8 @@ class PoolGroup {
     return detail::FromC(commpool_pools_sleep_keeping(handles_.data(), handles_.size(), &c_options));
   }
   Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
-    return detail::FromC(commpool_pools_wake(handles_.data(), handles_.size(), static_cast<commpool_graphs>(graphs)));
+    return detail::FromC(commpool_pools_wake(handles_.data(), handles_.size(), static_cast<commpool_graphs>(graphs),
+                                             COMMPOOL_RETAIN_AS_BEFORE));
   }
   Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }
 

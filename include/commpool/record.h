@@ -28,12 +28,10 @@ static inline void commpool_record_options_init(commpool_record_options* options
   options->pool = 0;
 }
 
-/* Records from now on, with all that there is now. The file is written every 100 ms by a thread of the library, and
- * when the process exits; what was written survives a kill. A full disk loses a part of the recording and never fails a
- * call. FAILED_PRECONDITION where a recording is under way, INVALID_ARGUMENT for a path that is no directory,
- * OUT_OF_MEMORY where the disk is full already. */
-COMMPOOL_API commpool_status commpool_record_begin(const commpool_record_options* options);
-/* Writes what is left, and ends it. FAILED_PRECONDITION where none is under way. */
-COMMPOOL_API commpool_status commpool_record_end(void);
+/* Records from now on, with all that there is now; null writes what is left, and ends it. The file is written every 100
+ * ms by a thread of the library, and when the process exits; what was written survives a kill. A full disk loses a part
+ * of the recording and never fails a call. FAILED_PRECONDITION where a recording is under way, or, for null, none is;
+ * INVALID_ARGUMENT for a path that is no directory, OUT_OF_MEMORY where the disk is full already. */
+COMMPOOL_API commpool_status commpool_record(const commpool_record_options* options);
 
 #endif /* COMMPOOL_RECORD_H_ */

@@ -21,10 +21,13 @@ enum class DriverKind {
   kAuto = COMMPOOL_DRIVER_AUTO
 };
 
+enum class Measure { kNothing = COMMPOOL_MEASURE_NOTHING, kCalls = COMMPOOL_MEASURE_CALLS };
+
 // Optional; comes before every other call. Under mpirun decide kAuto on one rank and name its result on all: see
 // commpool_initialize.
-inline Status initialize(DriverKind driver) {
-  return detail::FromC(commpool_initialize(static_cast<commpool_driver>(driver)));
+inline Status initialize(DriverKind driver, Measure measure = Measure::kNothing) {
+  return detail::FromC(
+      commpool_initialize(static_cast<commpool_driver>(driver), static_cast<commpool_measure>(measure)));
 }
 
 // COMMPOOL_VERSION of the library that runs.
@@ -35,10 +38,7 @@ inline std::string driver_description() { return commpool_driver_description(); 
 
 using DriverCall = commpool_driver_call;
 
-// Counts and times the library's driver calls. Comes before every other call. See commpool_measure_driver.
-inline Status measure_driver() { return detail::FromC(commpool_measure_driver()); }
-
-// The functions that were called so far, the most expensive first.
+// The functions that were called so far, the most expensive first: after initialize() with Measure::kCalls.
 inline Result<std::vector<DriverCall>> driver_calls() {
   std::size_t count = 0;
   Status status = detail::FromC(commpool_driver_calls(nullptr, sizeof(DriverCall), 0, &count));

@@ -22,12 +22,11 @@
   CALL(block_of)                   \
   CALL(pool_blocks)                \
   CALL(pool_statistics)            \
-  CALL(pool_reset_peaks)           \
   CALL(pools_trim)                 \
-  CALL(pool_grant)                 \
+  CALL(pool_set_access)            \
   CALL(capture_begin)              \
   CALL(capture_end)                \
-  CALL(set_device_limit)           \
+  CALL(set_device_bound)           \
   CALL(scope_begin)                \
   CALL(scope_end)                  \
   CALL(add_holder)                 \

@@ -22,7 +22,7 @@ constexpr uint64_t kFirstId = uint64_t{1} << 62;
 
 // Grants each pool on its own, so that a failure of one does not stop the others. A repeated grant calls no driver.
 void Grant(const std::vector<KnownPool>& pools, int peer) {
-  for (const KnownPool& known : pools) Commpool().pool_grant(known.pool, &peer, 1);
+  for (const KnownPool& known : pools) Commpool().pool_set_access(known.pool, &peer, 1, COMMPOOL_ACCESS_GRANTED);
 }
 
 // Makes a device current, and later the previous one again, but creates no context for that.
@@ -68,10 +68,10 @@ constinit std::array<std::atomic<double>, KnownPools::kDevices> left_out = {};
 
 }  // namespace
 
-bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics) {
+bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics, commpool_peaks peaks) {
   *statistics = {};
   statistics->struct_bytes = sizeof(*statistics);
-  return Commpool().pool_statistics(pool, statistics) == COMMPOOL_OK;
+  return Commpool().pool_statistics(pool, peaks, statistics) == COMMPOOL_OK;
 }
 
 uint64_t TrimKnownPool(const KnownPool& known) {
@@ -109,7 +109,7 @@ void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
   ForgetGone();
   TakeOverFraction(device);
   // Grants each peer on its own, so that a failure of one does not stop the others.
-  for (const int peer : peers) Commpool().pool_grant(pool, &peer, 1);
+  for (const int peer : peers) Commpool().pool_set_access(pool, &peer, 1, COMMPOOL_ACCESS_GRANTED);
 }
 
 // The library is asked without the lock.
@@ -159,7 +159,8 @@ void KnownPools::ResetTotals(int device) {
 
 void KnownPools::ResetPeaks(int device) {
   for (const KnownPool& known : OfDevice(device)) {
-    Commpool().pool_reset_peaks(known.pool);
+    commpool_statistics before;
+    ReadStatistics(known.pool, &before, COMMPOOL_PEAKS_RESET);
     Change(known.pool, [](KnownPool& kept) { kept.large.ResetPeaks(); });
   }
 }
@@ -199,7 +200,8 @@ uint64_t KnownPools::LiveBlocks() {
 void LimitPools(int device, double fraction) {
   const auto total = static_cast<double>(MemoryOf(device).total);
   const uint64_t limit = fraction >= 1.0 || total == 0 ? UINT64_MAX : static_cast<uint64_t>(fraction * total);
-  TORCH_CHECK(Commpool().set_device_limit(device, limit) == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+  TORCH_CHECK(Commpool().set_device_bound(device, COMMPOOL_DEVICE_LIMIT, limit) == COMMPOOL_OK,
+              "commpool: ", Commpool().last_error());
   left_out[device].store(1.0 - fraction, std::memory_order_relaxed);
 }
 

@@ -102,7 +102,7 @@ inline constinit Forever<KnownPools> known_pools;
 inline KnownPools& Pools() { return known_pools.object; }
 
 // Returns false if the pool is gone.
-bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
+bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics, commpool_peaks peaks = COMMPOOL_PEAKS_STAY);
 
 // Gives a pool's free segments back to the driver, except what the program reserved; never those of a symmetric pool.
 // Returns the bytes.

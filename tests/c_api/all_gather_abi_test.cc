@@ -68,7 +68,7 @@ class AllGather : public internal::testing::DriverTest {
   // Even for a pool with broken rounds.
   void End(Pool& pool) {
     gathering_.ActIn(0, {});
-    EXPECT_EQ(commpool_pool_abandon_live(pool.handle(), home_), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_pool_abandon(pool.handle(), home_, COMMPOOL_LIFE_ALIVE), COMMPOOL_OK) << commpool_last_error();
     EXPECT_EQ(commpool_pool_close(pool.handle()), COMMPOOL_OK) << commpool_last_error();
   }
   static void Expect(commpool_status status, commpool_status expected, const char* fragment) {
@@ -88,7 +88,7 @@ class AllGather : public internal::testing::DriverTest {
         {"reserve another pool", [&] { return commpool_pool_reserve(other_->handle(), MiB(2)); }},
         {"close", [&] { return commpool_pool_close(pool_->handle()); }},
         {"destroy", [&] { return commpool_pool_destroy(pool_->handle()); }},
-        {"initialize", [&] { return commpool_initialize(COMMPOOL_DRIVER_AUTO); }},
+        {"initialize", [&] { return commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING); }},
     };
   }
 

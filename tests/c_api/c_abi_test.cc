@@ -29,7 +29,7 @@ class CAbi : public ::testing::Test {
   commpool_statistics Statistics() {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    EXPECT_EQ(commpool_pool_statistics(pool_, &statistics), COMMPOOL_OK);
+    EXPECT_EQ(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_OK);
     return statistics;
   }
 
@@ -52,13 +52,13 @@ TEST_F(CAbi, NullOutputsAreRefused) {
   Expect(commpool_window_of(nullptr, nullptr, nullptr, &offset), refused, "null");
   Expect(commpool_window_of(nullptr, nullptr, &window, nullptr), refused, "null");
   Expect(commpool_nvls_eligible(nullptr, 1, nullptr, nullptr, nullptr), refused, "null");
-  Expect(commpool_pool_statistics(pool_, nullptr), refused, "null");
+  Expect(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, nullptr), refused, "null");
   commpool_plain_allocate plain_allocate = nullptr;
   commpool_plain_free plain_free = nullptr;
   Expect(commpool_pool_functions(pool_, nullptr, &plain_free), refused, "null");
   Expect(commpool_pool_functions(pool_, &plain_allocate, nullptr), refused, "null");
-  Expect(commpool_pool_grant(pool_, nullptr, 1), refused, "null");
-  Expect(commpool_pool_revoke(pool_, nullptr, 1), refused, "null");
+  Expect(commpool_pool_set_access(pool_, nullptr, 1, COMMPOOL_ACCESS_GRANTED), refused, "null");
+  Expect(commpool_pool_set_access(pool_, nullptr, 1, COMMPOOL_ACCESS_REVOKED), refused, "null");
   EXPECT_EQ(pool, 7u) << "outputs are not written";
   commpool_pool_options_init(nullptr);
   commpool_scope_options_init(nullptr);
@@ -70,8 +70,8 @@ TEST_F(CAbi, NullCountsAreAllowed) {
   EXPECT_EQ(commpool_pool_reclaim(pool_, nullptr), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_verify(pool_), COMMPOOL_OK) << "there is no other rank";
   EXPECT_EQ(commpool_pool_register_pending(pool_, nullptr), COMMPOOL_OK);
-  EXPECT_EQ(commpool_pool_grant(pool_, nullptr, 0), COMMPOOL_OK);
-  EXPECT_EQ(commpool_pool_revoke(pool_, nullptr, 0), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_set_access(pool_, nullptr, 0, COMMPOOL_ACCESS_GRANTED), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_set_access(pool_, nullptr, 0, COMMPOOL_ACCESS_REVOKED), COMMPOOL_OK);
   EXPECT_EQ(commpool_free(nullptr), COMMPOOL_OK);
 }
 
@@ -95,17 +95,16 @@ TEST_F(CAbi, UnknownHandlesAreNotFound) {
     Expect(commpool_pool_verify(handle), none, name.c_str());
     Expect(commpool_pool_allocate(handle, 1, nullptr, &pointer), none, name.c_str());
     Expect(commpool_scope_begin(handle, nullptr, &scope), none, name.c_str());
-    Expect(commpool_pool_grant(handle, &device, 1), none, name.c_str());
-    Expect(commpool_pool_revoke(handle, &device, 1), none, name.c_str());
+    Expect(commpool_pool_set_access(handle, &device, 1, COMMPOOL_ACCESS_GRANTED), none, name.c_str());
+    Expect(commpool_pool_set_access(handle, &device, 1, COMMPOOL_ACCESS_REVOKED), none, name.c_str());
     Expect(commpool_pool_register_with(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_register_pending(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_deregister(handle, nullptr), none, name.c_str());
-    Expect(commpool_pool_abandon(handle, nullptr), none, name.c_str());
-    Expect(commpool_pool_abandon_live(handle, nullptr), none, name.c_str());
+    Expect(commpool_pool_abandon(handle, nullptr, COMMPOOL_LIFE_ENDED), none, name.c_str());
+    Expect(commpool_pool_abandon(handle, nullptr, COMMPOOL_LIFE_ALIVE), none, name.c_str());
     Expect(commpool_pool_rehome(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_lost_rank(handle, &lost_rank), none, name.c_str());
-    Expect(commpool_pool_statistics(handle, &statistics), none, name.c_str());
-    Expect(commpool_pool_reset_peaks(handle), none, name.c_str());
+    Expect(commpool_pool_statistics(handle, COMMPOOL_PEAKS_STAY, &statistics), none, name.c_str());
     Expect(commpool_pool_functions(handle, &plain_allocate, &plain_free), none, name.c_str());
   }
   EXPECT_EQ(pointer, &statistics) << "outputs are not written";
@@ -124,7 +123,7 @@ TEST_F(CAbi, StructsThatWereNotInitialisedAreRefused) {
   commpool_scope scope = 0;
   Expect(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT, "commpool_pool_options_init");
   Expect(commpool_scope_begin(pool_, &scope_options, &scope), COMMPOOL_INVALID_ARGUMENT, "commpool_scope_options_init");
-  Expect(commpool_pool_statistics(pool_, &statistics), COMMPOOL_INVALID_ARGUMENT, "struct_bytes");
+  Expect(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_INVALID_ARGUMENT, "struct_bytes");
 }
 
 TEST_F(CAbi, UnknownScopeOptionsAreRefused) {
@@ -208,8 +207,8 @@ TEST_F(CAbi, NullCommunicatorsAreRefusedByAFixedPool) {
   EXPECT_NE(commpool_pool_register_with(pool_, nullptr), COMMPOOL_OK);
   EXPECT_NE(std::string(commpool_last_error()), "");
   EXPECT_EQ(commpool_pool_deregister(pool_, nullptr), COMMPOOL_OK) << "it never was registered";
-  EXPECT_EQ(commpool_pool_abandon(pool_, nullptr), COMMPOOL_OK);
-  EXPECT_EQ(commpool_pool_abandon_live(pool_, nullptr), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_abandon(pool_, nullptr, COMMPOOL_LIFE_ENDED), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_abandon(pool_, nullptr, COMMPOOL_LIFE_ALIVE), COMMPOOL_OK);
   Expect(commpool_pool_rehome(pool_, nullptr), COMMPOOL_NOT_SUPPORTED, "is not symmetric and has no home");
 }
 
@@ -225,15 +224,16 @@ TEST_F(CAbi, TheLastErrorIsTheThreadsOwn) {
   std::string elsewhere = "not asked";
   std::thread([&] { elsewhere = commpool_last_error(); }).join();
   EXPECT_EQ(elsewhere, "") << "a thread without a failure has no sentence";
-  EXPECT_EQ(commpool_pool_reset_peaks(pool_), COMMPOOL_OK);
+  EXPECT_EQ(commpool_free(nullptr), COMMPOOL_OK);
   EXPECT_NE(std::string(commpool_last_error()).find("987654"), std::string::npos) << "success keeps it";
 }
 
 TEST_F(CAbi, TheLibrarySaysItsVersion) { EXPECT_EQ(commpool_version(), COMMPOOL_VERSION); }
 
 TEST_F(CAbi, TheDriverIsOpenedOnce) {
-  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_EMULATED), COMMPOOL_OK) << commpool_last_error();
-  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_EMULATED, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK)
+      << commpool_last_error();
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK) << commpool_last_error();
   EXPECT_NE(std::string(commpool_driver_description()), "");
 }
 

@@ -52,7 +52,7 @@ static void UnknownEnumerators(int number) {
   const commpool_graphs no_graphs = (commpool_graphs)number;
   commpool_pool_options options;
   commpool_pool pool = 0;
-  EXPECT_REFUSED(commpool_initialize((commpool_driver)number), Named("driver", number));
+  EXPECT_REFUSED(commpool_initialize((commpool_driver)number, COMMPOOL_MEASURE_NOTHING), Named("driver", number));
   EXPECT_REFUSED_OPTION(commpool_backing, backing, number);
   EXPECT_REFUSED_OPTION(commpool_location, location, number);
   EXPECT_REFUSED_OPTION(commpool_frees, frees, number);
@@ -82,7 +82,7 @@ static void AllocateInAScope(void) {
   EXPECT(pointer != NULL);
   EXPECT(commpool_scope_end(scope) == COMMPOOL_OK);
   commpool_statistics_init(&statistics);
-  EXPECT(commpool_pool_statistics(pool, &statistics) == COMMPOOL_OK);
+  EXPECT(commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics) == COMMPOOL_OK);
   EXPECT(statistics.allocated_blocks.current == 1);
   EXPECT(statistics.requested_bytes.current == 1000);
   EXPECT(commpool_free(pointer) == COMMPOOL_OK);

@@ -162,7 +162,9 @@ class CaptureIsolation : public internal::testing::DriverTest,
   enum class On { kTold, kSameDevice, kOtherDevice };
   enum class From { kCapturingThread, kOtherThread };
 
-  static void SetUpTestSuite() { ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO), COMMPOOL_OK); }
+  static void SetUpTestSuite() {
+    ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK);
+  }
   CaptureIsolation() {
     for (const char* kept : {"primary context", "event"}) AllowLeak(kept);  // the runtime lives as long as the process
   }

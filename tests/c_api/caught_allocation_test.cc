@@ -31,7 +31,7 @@ class CaughtAllocation : public ::testing::Test {
   static uint64_t BlocksOf(commpool_pool pool) {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    EXPECT_EQ(commpool_pool_statistics(pool, &statistics), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_OK) << commpool_last_error();
     return statistics.allocated_blocks.current;
   }
   // Stays untouched where no scope catches.

@@ -70,10 +70,12 @@ TEST(TheConfiguration, OfAPoolTellsWhoHasAccess) {
   Pool granted = Pool::create({.name = "granted", .device = 1, .peers = {3}}).value();
   EXPECT_EQ(access(granted, "granted"), "1 3 from granted");
   const int other = 0;
-  ASSERT_EQ(commpool_pool_grant(granted.handle(), &other, 1), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pool_set_access(granted.handle(), &other, 1, COMMPOOL_ACCESS_GRANTED), COMMPOOL_OK)
+      << commpool_last_error();
   EXPECT_EQ(access(granted, "granted"), "0 1 3 from granted");
   const int first = 3;
-  ASSERT_EQ(commpool_pool_revoke(granted.handle(), &first, 1), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pool_set_access(granted.handle(), &first, 1, COMMPOOL_ACCESS_REVOKED), COMMPOOL_OK)
+      << commpool_last_error();
   EXPECT_EQ(access(granted, "granted"), "0 1 from granted");
 
   Pool on_host = Pool::create({.name = "on host", .location = Location::kHostNuma}).value();

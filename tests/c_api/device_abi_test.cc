@@ -29,7 +29,7 @@ class DeviceAbi : public ::testing::Test {
     EXPECT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
   }
   ~DeviceAbi() override {
-    EXPECT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX), COMMPOOL_OK) << commpool_last_error();
     EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
   }
 
@@ -37,17 +37,17 @@ class DeviceAbi : public ::testing::Test {
 };
 
 TEST_F(DeviceAbi, ALimitHoldsForThePoolsOfTheDevice) {
-  ASSERT_EQ(commpool_set_device_limit(0, 8 * kMiB), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, 8 * kMiB), COMMPOOL_OK) << commpool_last_error();
   Expect(commpool_pool_reserve(pool_, 16 * kMiB), COMMPOOL_OUT_OF_MEMORY, "the limit of device 0, 8 MiB");
   EXPECT_EQ(commpool_pool_reserve(pool_, 4 * kMiB), COMMPOOL_OK) << commpool_last_error();
-  ASSERT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK);
+  ASSERT_EQ(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_reserve(pool_, 16 * kMiB), COMMPOOL_OK) << commpool_last_error();
 }
 
 TEST_F(DeviceAbi, ALimitOfAMissingDeviceIsRefused) {
-  Expect(commpool_set_device_limit(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
-  Expect(commpool_set_device_limit(-1, kMiB), COMMPOOL_INVALID_ARGUMENT, "-1");
-  Expect(commpool_set_headroom(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
+  Expect(commpool_set_device_bound(99, COMMPOOL_DEVICE_LIMIT, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
+  Expect(commpool_set_device_bound(-1, COMMPOOL_DEVICE_LIMIT, kMiB), COMMPOOL_INVALID_ARGUMENT, "-1");
+  Expect(commpool_set_device_bound(99, COMMPOOL_DEVICE_HEADROOM, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
 }
 
 TEST_F(DeviceAbi, ABudgetTellsItsUseBesideItsLimit) {

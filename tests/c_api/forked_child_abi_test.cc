@@ -55,11 +55,11 @@ TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
   ExpectRefused("pools_reserve", [&] { return commpool_pools_reserve(several, 2, 4096); });
   ExpectRefused("pool_functions", [&] { return commpool_pool_functions(pool, &allocate, &release); });
   ExpectRefused("nvls_eligible", [&] { return commpool_nvls_eligible(block, 1, nullptr, &eligible, nullptr); });
-  ExpectRefused("set_device_limit", [&] { return commpool_set_device_limit(0, UINT64_MAX); });
+  ExpectRefused("set_device_limit", [&] { return commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX); });
   ExpectRefused("set_budget", [&] { return commpool_set_budget("kv", 1); });
   ExpectRefused("budget_use", [&] { return commpool_budget_use(0, nullptr, nullptr, nullptr, nullptr); });
   ExpectRefused("release_idle", [&] { return commpool_release_idle(0, COMMPOOL_DEVICE_IDLE, nullptr); });
-  ExpectRefused("set_headroom", [&] { return commpool_set_headroom(0, 0); });
+  ExpectRefused("set_headroom", [&] { return commpool_set_device_bound(0, COMMPOOL_DEVICE_HEADROOM, 0); });
 
   EXPECT_EQ(commpool_free(block), COMMPOOL_OK) << "the parent goes on: " << commpool_last_error();
   EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error();

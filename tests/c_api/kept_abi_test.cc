@@ -32,8 +32,7 @@ TEST(KeptAbi, IsReadAsleepAndRetained) {
   pool.sleep(options).or_throw();
   const void* const place = pool.kept(block.data(), MiB(8)).value();
   EXPECT_NE(place, nullptr);
-  pool.retain().or_throw();
-  pool.wake().or_throw();
+  pool.wake(commpool::LiveGraphs::kRefused, commpool::Retain::kCopies).or_throw();
   EXPECT_EQ(pool.kept(block.data(), MiB(8)).value(), place);
   Expect(pool.kept(block.data(), MiB(9)).status(), commpool::StatusCode::kNotFound, "has kept no 9 MiB");
 }
@@ -52,7 +51,8 @@ TEST(KeptAbi, SeveralPoolsKeepWhatIsNamedInAnyOfThem) {
   ASSERT_EQ(commpool_pools_sleep_keeping(both, 2, &c_options), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(first.stats().value().kept_bytes, MiB(4));
   EXPECT_EQ(second.stats().value().kept_bytes, 0u);
-  ASSERT_EQ(commpool_pools_wake(both, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pools_wake(both, 2, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE), COMMPOOL_OK)
+      << commpool_last_error();
   SleepOptions options;
   options.blocks.emplace();  // none at all
   first.sleep(options).or_throw();
@@ -111,7 +111,9 @@ TEST(KeptAbi, RefusesWhatItDoesNotKnow) {
   const void* kept = nullptr;
   EXPECT_EQ(commpool_pool_kept(handle, &options, 1, &kept), COMMPOOL_FAILED_PRECONDITION);
   EXPECT_EQ(commpool_pool_kept(0, &options, 1, &kept), COMMPOOL_NOT_FOUND);
-  EXPECT_EQ(commpool_pool_retain(0, 1), COMMPOOL_NOT_FOUND);
+  EXPECT_EQ(commpool_pools_wake(&handle, 1, COMMPOOL_GRAPHS_REFUSED, static_cast<commpool_retain>(2 + 1)),
+            COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(commpool_last_error()).find("retain 3 is none of"), std::string::npos);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class LargePairs : public ::testing::TestWithParam<commpool_mode> {
   commpool_statistics Statistics() const {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    EXPECT_EQ(commpool_pool_statistics(pool_, &statistics), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_OK) << commpool_last_error();
     return statistics;
   }
 
@@ -112,7 +112,8 @@ TEST_P(LargePairs, ServeNothingWhileTheirPoolSleeps) {
       << commpool_last_error();
   void* block = nullptr;
   EXPECT_EQ(commpool_pool_allocate(pool_, 8 * kMiB, nullptr, &block), COMMPOOL_FAILED_PRECONDITION);
-  ASSERT_EQ(commpool_pools_wake(&pool_, 1, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pools_wake(&pool_, 1, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE), COMMPOOL_OK)
+      << commpool_last_error();
   Free(Allocate(8 * kMiB));
 }
 

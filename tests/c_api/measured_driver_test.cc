@@ -25,6 +25,9 @@ commpool_driver_call Find(const std::vector<commpool_driver_call>& calls, const 
   return found == calls.end() ? commpool_driver_call{"", 0, 0} : *found;
 }
 
+// As a program in C may pass it.
+commpool_measure MeasureOf(int number) { return static_cast<commpool_measure>(number); }
+
 void Work() {
   commpool_pool_options options;
   commpool_pool_options_init(&options);
@@ -55,9 +58,11 @@ TEST(MeasuredDriver, ListsTheFunctionsThatWereCalledAndTheirCost) {
   size_t count = 7;
   EXPECT_EQ(commpool_driver_calls(nullptr, 0, 0, &count), COMMPOOL_FAILED_PRECONDITION) << "nothing is measured";
   EXPECT_EQ(count, 7u) << "outputs are not written";
-  ASSERT_EQ(commpool_measure_driver(), COMMPOOL_OK) << commpool_last_error();
-  EXPECT_EQ(commpool_measure_driver(), COMMPOOL_OK) << "asked for again";
-  EXPECT_TRUE(DriverCalls().empty()) << "the driver is not open";
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, MeasureOf(2)), COMMPOOL_INVALID_ARGUMENT);
+  ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_CALLS), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_CALLS), COMMPOOL_OK) << "asked for again";
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK);
+  EXPECT_EQ(Find(DriverCalls(), "cuMemMap").count, 0u) << "nothing has asked for memory";
   EXPECT_EQ(commpool_driver_calls(nullptr, sizeof(commpool_driver_call), 3, nullptr), COMMPOOL_INVALID_ARGUMENT);
 
   Work();
@@ -70,7 +75,6 @@ TEST(MeasuredDriver, ListsTheFunctionsThatWereCalledAndTheirCost) {
                              [](const auto& a, const auto& b) { return a.microseconds > b.microseconds; }));
   ExpectOnlyAsManyAsThereIsRoomFor(calls);
   ExpectEntriesOfAnotherSizeAreRefused();
-  EXPECT_EQ(commpool_measure_driver(), COMMPOOL_FAILED_PRECONDITION) << "the driver is open";
 }
 
 }  // namespace

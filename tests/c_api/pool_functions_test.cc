@@ -39,7 +39,7 @@ Pair FunctionsOf(commpool_pool pool) {
 uint64_t Blocks(commpool_pool pool) {
   commpool_statistics statistics;
   commpool_statistics_init(&statistics);
-  EXPECT_EQ(commpool_pool_statistics(pool, &statistics), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_OK) << commpool_last_error();
   return statistics.allocated_blocks.current;
 }
 

@@ -45,9 +45,9 @@ class RecordAbi : public ::testing::Test {
     EXPECT_EQ(commpool_pool_allocate(pool, 3 << 20, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
     return block;
   }
-  void Begin() { ASSERT_EQ(commpool_record_begin(&options_), COMMPOOL_OK) << commpool_last_error(); }
+  void Begin() { ASSERT_EQ(commpool_record(&options_), COMMPOOL_OK) << commpool_last_error(); }
   recording::testing::Recording Ended() {
-    EXPECT_EQ(commpool_record_end(), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_record(nullptr), COMMPOOL_OK) << commpool_last_error();
     return ReadRecording(folder_.File());
   }
 
@@ -58,29 +58,28 @@ class RecordAbi : public ::testing::Test {
 };
 
 TEST_F(RecordAbi, RefusesArgumentsInWords) {
-  Expect(commpool_record_begin(nullptr), COMMPOOL_INVALID_ARGUMENT, "record_options is null");
   options_.limit_bytes = 100;
-  Expect(commpool_record_begin(&options_), COMMPOOL_INVALID_ARGUMENT, "1 MiB is the least");
+  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "1 MiB is the least");
   options_.limit_bytes = 1 << 20;
   options_.stacks = As<commpool_stacks>(7);
-  Expect(commpool_record_begin(&options_), COMMPOOL_INVALID_ARGUMENT, "stacks");
+  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "stacks");
   options_.stacks = COMMPOOL_STACKS_NONE;
   options_.pool = 987654;
-  Expect(commpool_record_begin(&options_), COMMPOOL_NOT_FOUND, "987654");
+  Expect(commpool_record(&options_), COMMPOOL_NOT_FOUND, "987654");
   options_.pool = 0;
   options_.directory = "";
-  Expect(commpool_record_begin(&options_), COMMPOOL_INVALID_ARGUMENT, "directory");
+  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "directory");
   options_.directory = "/proc/none/here";
-  Expect(commpool_record_begin(&options_), COMMPOOL_INVALID_ARGUMENT, "/proc/none/here");
+  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "/proc/none/here");
   options_.struct_bytes = 1;
-  Expect(commpool_record_begin(&options_), COMMPOOL_INVALID_ARGUMENT, "record_options");
+  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "record_options");
   EXPECT_EQ(folder_.File(), "") << "a refused call leaves no file";
 }
 
 TEST_F(RecordAbi, OneAtATime) {
-  Expect(commpool_record_end(), COMMPOOL_FAILED_PRECONDITION, "no recording is under way");
+  Expect(commpool_record(nullptr), COMMPOOL_FAILED_PRECONDITION, "no recording is under way");
   Begin();
-  Expect(commpool_record_begin(&options_), COMMPOOL_FAILED_PRECONDITION, "is under way");
+  Expect(commpool_record(&options_), COMMPOOL_FAILED_PRECONDITION, "is under way");
   Ended();
   Begin();
   Ended();

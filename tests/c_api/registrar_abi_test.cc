@@ -41,7 +41,7 @@ class RegistrarAbi : public ::testing::Test {
   commpool_statistics Statistics() {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    Good(commpool_pool_statistics(pool_, &statistics));
+    Good(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics));
     return statistics;
   }
   void* Allocate(uint64_t bytes) {

@@ -161,7 +161,8 @@ TEST_F(ShareAbi, AnUpdateEndsBehindTheDefaultStreamOfAPeer) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const CudaDriver& cuda = SharedDriver()->cuda;
   const int peer = 1;
-  if (commpool_pool_grant(pool_, &peer, 1) != COMMPOOL_OK) GTEST_SKIP() << commpool_last_error();
+  if (commpool_pool_set_access(pool_, &peer, 1, COMMPOOL_ACCESS_GRANTED) != COMMPOOL_OK)
+    GTEST_SKIP() << commpool_last_error();
   ASSERT_EQ(commpool_block_share(block_, COMMPOOL_WRITES_GO_ON, ticket_, sizeof(ticket_)), COMMPOOL_OK);
   ASSERT_EQ(commpool_update_begin(block_), COMMPOOL_OK) << commpool_last_error();
   const PrimaryContext far = PrimaryContext::Retain(*SharedDriver(), 1).value();

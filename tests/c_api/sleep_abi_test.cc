@@ -51,9 +51,10 @@ TEST(SleepAbi, RefusesUnknownValues) {
          "graphs 7 is none of REFUSED, NO_COLLECTIVES");
   Expect(commpool_pool_wake(pool.handle(), COMMPOOL_GRAPHS_REFUSED), COMMPOOL_FAILED_PRECONDITION, "it is not asleep");
   const commpool_pool handle = pool.handle();
-  Expect(commpool_pools_wake(&handle, 1, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
+  Expect(commpool_pools_wake(&handle, 1, As<commpool_graphs>(7), COMMPOOL_RETAIN_AS_BEFORE), COMMPOOL_INVALID_ARGUMENT,
          "graphs 7 is none of REFUSED, NO_COLLECTIVES, DISCARDED");
-  Expect(commpool_pools_wake(nullptr, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "pools is null");
+  Expect(commpool_pools_wake(nullptr, 2, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE), COMMPOOL_INVALID_ARGUMENT,
+         "pools is null");
 }
 
 TEST(SleepAbi, EverySleepWithoutAWordKeeps) {
@@ -94,10 +95,10 @@ TEST(SleepAbi, SeveralPoolsSleepAndWakeAllOrNone) {
   const commpool_pool both[] = {first.handle(), last.handle()};
   Expect(commpool_pools_sleep(both, 2, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK, "");
   for (const Pool* pool : {&first, &last}) EXPECT_GT(Asleep(*pool), 0u);
-  Expect(commpool_pools_wake(with_one_that_cannot, 3, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_FAILED_PRECONDITION,
-         "wake: it is not asleep");
+  Expect(commpool_pools_wake(with_one_that_cannot, 3, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE),
+         COMMPOOL_FAILED_PRECONDITION, "wake: it is not asleep");
   for (const Pool* pool : {&first, &last}) EXPECT_GT(Asleep(*pool), 0u);
-  Expect(commpool_pools_wake(both, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK, "");
+  Expect(commpool_pools_wake(both, 2, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE), COMMPOOL_OK, "");
   for (const Pool* pool : {&first, &last}) EXPECT_EQ(Asleep(*pool), 0u);
 }
 

@@ -336,9 +336,9 @@ TEST_F(ThousandEnds, OfRecordings) {
     commpool_record_options_init(&options);
     options.directory = folder.c_str();
     options.limit_bytes = kMiB;
-    Good(commpool_record_begin(&options));
+    Good(commpool_record(&options));
     Good(commpool_free(Allocate(pool, 3 * kMiB)));
-    Good(commpool_record_end());
+    Good(commpool_record(nullptr));
     std::filesystem::remove_all(folder);
   });
   End(pool);

@@ -95,11 +95,11 @@ TEST_F(UnreasonableRequests, ForMoreThanTheDevicesLimitGiveNothingBack) {
   Pool pool = Pool::create({}).value();
   Pool other = Pool::create({}).value();
   ASSERT_TRUE(other.reserve(MiB(64)).ok());
-  ASSERT_EQ(commpool_set_device_limit(0, MiB(512)), COMMPOOL_OK);
+  ASSERT_EQ(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, MiB(512)), COMMPOOL_OK);
   EXPECT_EQ(pool.allocate(GiB(1), nullptr).status().code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(pool.reserve(GiB(1)).code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(ReservedBytes(other), MiB(64));
-  EXPECT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK);
+  EXPECT_EQ(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX), COMMPOOL_OK);
 }
 
 TEST_F(UnreasonableRequests, ForMoreThanThePoolsLimitGiveNothingBack) {
@@ -152,9 +152,9 @@ TEST_F(UnreasonableRequests, ForTheLongestDeadlineMeanALongOne) {
 TEST_F(UnreasonableRequests, ForMoreDevicesThanAnyMachineHas) {
   const Pool pool = Pool::create({}).value();
   const int device = 0;
-  for (const auto call : {commpool_pool_grant, commpool_pool_revoke}) {
+  for (const auto access : {COMMPOOL_ACCESS_GRANTED, COMMPOOL_ACCESS_REVOKED}) {
     for (const size_t count : {size_t{1025}, size_t{1} << 62, SIZE_MAX}) {
-      EXPECT_EQ(call(pool.handle(), &device, count), COMMPOOL_INVALID_ARGUMENT) << count;
+      EXPECT_EQ(commpool_pool_set_access(pool.handle(), &device, count, access), COMMPOOL_INVALID_ARGUMENT) << count;
       EXPECT_NE(std::string(commpool_last_error()).find("more devices than any machine has"), std::string::npos);
     }
   }

@@ -66,7 +66,7 @@ class UserFunctions : public internal::testing::DriverTest {
         {"trim", [&] { return commpool_pool_trim(other_.handle(), 0, nullptr); }},
         {"close", [&] { return commpool_pool_close(user_.handle()); }},
         {"destroy", [&] { return commpool_pool_destroy(other_.handle()); }},
-        {"initialize", [&] { return commpool_initialize(COMMPOOL_DRIVER_AUTO); }},
+        {"initialize", [&] { return commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING); }},
         {"statistics", [&] { return StatisticsOf(user_.handle()); }},
     };
   }
@@ -74,7 +74,7 @@ class UserFunctions : public internal::testing::DriverTest {
   static commpool_status StatisticsOf(commpool_pool pool) {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    return commpool_pool_statistics(pool, &statistics);
+    return commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics);
   }
   void ExpectRefused(const char* call, const char* function) {
     EXPECT_EQ(calls_.answer, COMMPOOL_FAILED_PRECONDITION) << call;

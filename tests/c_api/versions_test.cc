@@ -66,7 +66,7 @@ TEST_P(AProgramOfAnotherMinorVersion, ReadsNoStatistics) {
   commpool_statistics_init(&statistics);
   statistics.struct_bytes = Other(sizeof(statistics));
   statistics.kept_bytes = 7;
-  ExpectRefused(commpool_pool_statistics(pool_, &statistics), "statistics: struct_bytes");
+  ExpectRefused(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics), "statistics: struct_bytes");
   EXPECT_EQ(statistics.kept_bytes, 7u) << "outputs are not written";
 }
 

@@ -18,7 +18,7 @@ TEST(AWrongConfiguration, IsToldByEveryCall) {
   void* pointer = nullptr;
   EXPECT_EQ(commpool_allocate(0, 1, nullptr, &pointer), COMMPOOL_INVALID_ARGUMENT);
   ExpectTold();
-  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_EMULATED), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_EMULATED, COMMPOOL_MEASURE_NOTHING), COMMPOOL_INVALID_ARGUMENT);
   ExpectTold();
   size_t count = 7;
   EXPECT_EQ(commpool_configuration(0, nullptr, 0, 0, &count), COMMPOOL_INVALID_ARGUMENT);

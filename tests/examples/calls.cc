@@ -20,7 +20,8 @@ std::shared_ptr<const internal::Driver> Open() {
   const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
   // For ranks that this rank sends its choice to.
   setenv("COMMPOOL_DRIVER", emulated ? "emulated" : "cuda", 1);
-  const commpool_status status = commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA);
+  const commpool_status status =
+      commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA, COMMPOOL_MEASURE_NOTHING);
   if (status != COMMPOOL_OK) throw commpool::Error(commpool::detail::FromC(status));
   return driver;
 }

@@ -120,7 +120,7 @@ TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
   ExpectOk(WakeAlone(pool()));
   ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   ExpectOk(SleepAlone(pool(), Keeping()));
-  ExpectOk(pool().segments().kept.Retain(true));  // any time before it wakes
+  pool().segments().kept.SetRetain(Retain::kCopies);  // any time before it wakes
   const std::byte* const place = Read(block, kMiB);
   ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(Read(block, kMiB), place);
@@ -193,7 +193,7 @@ TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
   Free({constant});
   ASSERT_EQ(Allocate(4 * kMiB, 1), constant);
   EXPECT_EQ(copies(), 1u) << "another block is there now";
-  ExpectOk(pool().segments().kept.Retain(false));
+  pool().segments().kept.SetRetain(Retain::kNothing);
   EXPECT_EQ(copies(), 0u);  // the request retains again
   Free({constant});
 }
@@ -238,7 +238,7 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
 
 TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().segments().kept.Retain(true));
+  pool().segments().kept.SetRetain(Retain::kCopies);
   for (int round = 0; round < 2; ++round) {
     ExpectOk(SleepAlone(pool(), Keeping()));
     ExpectOk(WakeAlone(pool()));
@@ -248,7 +248,7 @@ TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(Files().size(), 0u) << "files go as the pool wakes";
   EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
-  ExpectOk(pool().segments().kept.Retain(false));
+  pool().segments().kept.SetRetain(Retain::kNothing);
   ExpectOk(SleepAlone(pool(), Keeping()));
   ExpectOk(WakeAlone(pool()));
   ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
@@ -274,8 +274,8 @@ TEST_F(Kept, CountsWhatIsHeldForBlocksThatWereFreed) {
 TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(SleepAlone(pool(), Keeping(KeptIn::kFiles)));
-  ExpectRefused(pool().segments().kept.Retain(true), StatusCode::kInvalidArgument, "files are not retained");
-  ExpectOk(WakeAlone(pool()));
+  ExpectOk(WakeAlone(pool(), {.retain = Retain::kCopies}));
+  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   Free({block});
 }
 

@@ -105,7 +105,7 @@ TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
 TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  EXPECT_TRUE(Get(pool).segments().kept.Retain(true).ok());
+  Get(pool).segments().kept.SetRetain(Retain::kCopies);
   EXPECT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
   EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());

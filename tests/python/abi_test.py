@@ -49,7 +49,7 @@ class Names(unittest.TestCase):
         self.assertEqual({word.name: int(word) for word in commpool.StatusCode}, found.pop("commpool_status"))
         short = {}
         for name, words in found.items():
-            kind = name.replace("commpool_", "").replace("block_state", "block").replace("device_work", "device")
+            kind = re.sub("(block|device)_(state|work|bound)", r"\1", name.replace("commpool_", ""))
             prefix = kind.upper() + "_"
             short[name] = {word.replace(prefix, "").lower(): number for word, number in words.items()}
         self.assertEqual(_abi.WORDS, short)

@@ -163,8 +163,7 @@ class Kept(unittest.TestCase):
         self.assertEqual(places[0], places[1])
         del array
         self.pool.sleep(keep="host")
-        self.pool.retain()
-        self.pool.wake()
+        self.pool.wake(retain=True)
         self.assertEqual(bytes_of(self.pool.kept(constant)), b"\2" * (1 << 16))
 
     def test_options_that_exclude_each_other_are_refused_and_the_pool_stays_awake(self):

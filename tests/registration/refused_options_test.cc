@@ -18,7 +18,8 @@ class RefusedOptions : public DriverTest {
     if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
     COMMPOOL_REQUIRE_DEVICES(2);
     AllowLeak("");  // the library's runtime lives as long as the process
-    ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO), COMMPOOL_OK) << commpool_last_error();
+    ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK)
+        << commpool_last_error();
     group_.emplace(2);
   }
 

@@ -133,7 +133,8 @@ Outcome SharingWork::WithPool(const Order& order) {
       }
       commpool_statistics statistics;
       commpool_statistics_init(&statistics);
-      if (outcome.status == COMMPOOL_OK) outcome.status = commpool_pool_statistics(pool_, &statistics);
+      if (outcome.status == COMMPOOL_OK)
+        outcome.status = commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics);
       outcome.pointer = statistics.allocated_bytes.current;
       return outcome;
     }

@@ -127,7 +127,8 @@ Status OpenOwnDevice(const Ranks& ranks, Result<std::shared_ptr<const internal::
   }
   const auto kind =
       (*driver)->kind == internal::DriverChoice::kEmulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA;
-  if (commpool_initialize(kind) != COMMPOOL_OK) return Status(StatusCode::kDriverError, commpool_last_error());
+  if (commpool_initialize(kind, COMMPOOL_MEASURE_NOTHING) != COMMPOOL_OK)
+    return Status(StatusCode::kDriverError, commpool_last_error());
 
   Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(**driver, device.device);
   if (!context.ok()) return context.status();

@@ -12,11 +12,9 @@ namespace commpool::cli {
 Result<std::unique_ptr<SoloDevice>> SoloDevice::Open(size_t streams, DriverTimes times) {
   std::shared_ptr<const internal::Driver> driver = COMMPOOL_TRY(OpenDriver());
   std::unique_ptr<SoloDevice> device(new SoloDevice(driver));
-  if (times == DriverTimes::kMeasured) {
-    COMMPOOL_TRY(detail::FromC(commpool_measure_driver()));
-  }
-  COMMPOOL_TRY(
-      detail::FromC(commpool_initialize(device->emulated() ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA)));
+  COMMPOOL_TRY(detail::FromC(
+      commpool_initialize(device->emulated() ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA,
+                          times == DriverTimes::kMeasured ? COMMPOOL_MEASURE_CALLS : COMMPOOL_MEASURE_NOTHING)));
   device->context_ = COMMPOOL_TRY(internal::PrimaryContext::Retain(*driver, 0));
   Status status =
       internal::CheckCuda(*driver, driver->cuda.cuCtxSetCurrent(device->context_.get()), {.call = "cuCtxSetCurrent"});

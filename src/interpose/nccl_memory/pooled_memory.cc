@@ -133,7 +133,7 @@ std::string PooledMemory::Statistics() const {
   for (const auto& [key, pool] : pools) {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    if (PoolLibrary::Get().pool_statistics(pool, &statistics) != COMMPOOL_OK) continue;
+    if (PoolLibrary::Get().pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics) != COMMPOOL_OK) continue;
     const auto count = [](uint64_t value) { return static_cast<unsigned long long>(value); };
     std::snprintf(line.data(), line.size(), "  %6d %12.1f %9llu %9llu %9llu %9llu %12.1f\n", key.first, MiB(key.second),
                   count(statistics.allocated_blocks.total), count(statistics.reserved_segments.total),

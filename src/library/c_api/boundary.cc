@@ -63,9 +63,12 @@ void RecordWhereAsked(Runtime& runtime) {
   FlushRecordingAtExit();
 }
 
-Status OpenWith(const LoaderOptions& options) {
+Status OpenWith(const LoaderOptions& options, Measure measure) {
   MutexLock lock(TheOpening().mutex);
   if (const Runtime* runtime = OpenedProcessRuntime()) {
+    if (measure == Measure::kCalls && !DriverIsMeasured()) {
+      return FailedPrecondition("the driver is open already: initialize() that measures comes before any other call");
+    }
     if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
     return FailedPrecondition("another driver is open already: ", runtime->driver().description,
                               "; call initialize() first");
@@ -73,10 +76,11 @@ Status OpenWith(const LoaderOptions& options) {
   for (const std::string& slip : Environment::Slips()) Log(LogLevel::kWarning, slip);
   Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
   std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
-  if (DriverIsMeasured()) {
+  if (measure == Measure::kCalls) {
     const auto metered = std::make_shared<Driver>(*driver);
     COMMPOOL_TRY(MeterDriver(*metered));
     driver = metered;
+    TheOpening().measured = true;
   }
   auto* const opened = new Runtime(std::move(driver), std::move(settings));
   opened->scopes().ShowIn(open_scopes);
@@ -116,27 +120,18 @@ Result<Runtime*> RefusingRuntime(const Status& why) {
   return refusing;
 }
 
-Status MeasureDriver() {
-  MutexLock lock(TheOpening().mutex);
-  if (OpenedProcessRuntime() != nullptr) {
-    return FailedPrecondition("the driver is open already: measure it before initialize() and any other call");
-  }
-  TheOpening().measured = true;
-  return Status();
-}
-
 bool DriverIsMeasured() { return TheOpening().measured; }
 
-Status OpenProcessRuntime(DriverChoice choice) {
+Status OpenProcessRuntime(DriverChoice choice, Measure measure) {
   LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(choice));
   if (options.choice == DriverChoice::kAuto) options.choice = choice;
-  return OpenWith(options);
+  return OpenWith(options, measure);
 }
 
 Result<Runtime*> ProcessRuntime() {
   if (Runtime* runtime = OpenedProcessRuntime()) return runtime;
   LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(DriverChoice::kCuda));
-  COMMPOOL_TRY(OpenWith(options));
+  COMMPOOL_TRY(OpenWith(options, Measure::kNothing));
   return OpenedProcessRuntime();
 }
 

@@ -15,10 +15,6 @@
 
 namespace commpool::internal {
 
-// Makes the runtime count and time driver calls once it opens. kFailedPrecondition where it is open already.
-Status MeasureDriver();
-bool DriverIsMeasured();
-
 // Where Python code asked, for recordings.
 std::string StackInPython();
 // Nobody ends the process's runtime: what is not written yet is written when the process exits.
@@ -31,8 +27,10 @@ Result<Runtime*> RefusingRuntime(const Status& why);
 
 // Opens the runtime with the driver that COMMPOOL_DRIVER names, else with `choice`: a job decides once for all ranks.
 // With `auto` in the environment a caller who names a driver decides. A second call with the same outcome is OK;
-// kFailedPrecondition where another driver is open already.
-Status OpenProcessRuntime(DriverChoice choice);
+// kFailedPrecondition where another driver is open already, or one that is not measured.
+enum class Measure { kNothing, kCalls };
+Status OpenProcessRuntime(DriverChoice choice, Measure measure);
+bool DriverIsMeasured();
 
 // The process's one mutable global. It is never destroyed, because static destructors of the program may free blocks,
 // in any order, until the process ends.

@@ -175,9 +175,12 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   return configuration;
 }
 
-SleepRequest ParseWake(int32_t graphs) {
+SleepRequest ParseWake(int32_t graphs, int32_t retain) {
   SleepRequest request;
   request.readiness = ReadGraphs(graphs, &request.graphs);
+  if (request.readiness.ok()) {
+    request.readiness = ReadWord("retain", retain, {"AS_BEFORE", "COPIES", "NOTHING"}, &request.retain);
+  }
   return request;
 }
 

@@ -27,8 +27,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 // name no home, or have another size than ours.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
-// Takes the number of a commpool_graphs (NumberOf). The request says what is wrong with it.
-SleepRequest ParseWake(int32_t graphs);
+// Takes the numbers of a commpool_graphs and a commpool_retain (NumberOf). The request says what is wrong with them.
+SleepRequest ParseWake(int32_t graphs, int32_t retain);
 // Reads sleep options; the request says what is wrong with them. `is_live`: whether a pointer lies in a live block.
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live);
 

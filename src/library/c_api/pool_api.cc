@@ -21,20 +21,6 @@ using namespace commpool::internal;
 
 namespace {
 
-commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
-                          Status (PoolPeers::*call)(const std::vector<int>&), const char* name = __builtin_FUNCTION()) {
-  const auto checked = [&](Pool& found) {
-    if (count != 0 && devices == nullptr) {
-      return InvalidArgument("devices is null and count is not 0");
-    }
-    if (count > kMostPeers) {
-      return InvalidArgument("count ", count, " is more devices than any machine has");
-    }
-    return (found.segments().peers.*call)(std::vector<int>(devices, devices + count));
-  };
-  return WithPool(pool, checked, name);
-}
-
 // Says why there is no window. A separate function, so that the fast path saves no registers.
 [[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset,
                                                const char* name = __builtin_FUNCTION()) {
@@ -147,22 +133,22 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
   });
 }
 
-commpool_status commpool_pool_retain(commpool_pool pool, int retain) {
-  return WithPool(pool, [&](Pool& found) { return found.segments().kept.Retain(retain != 0); });
-}
-
 commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes, const void** kept) {
   return WithPool(pool, [&](Pool& found) {
     return kept == nullptr ? NullOutput() : Store(found.segments().kept.Find(AddressOf(pointer), bytes), kept);
   });
 }
 
-commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
-  return WithPeers(pool, devices, count, &PoolPeers::Grant);
-}
-
-commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count) {
-  return WithPeers(pool, devices, count, &PoolPeers::Revoke);
+commpool_status commpool_pool_set_access(commpool_pool pool, const int* devices, size_t count, commpool_access access) {
+  return WithPool(pool, [&](Pool& found) -> Status {
+    if (count != 0 && devices == nullptr) return InvalidArgument("devices is null and count is not 0");
+    if (count > kMostPeers) return InvalidArgument("count ", count, " is more devices than any machine has");
+    commpool_access asked = COMMPOOL_ACCESS_GRANTED;
+    COMMPOOL_TRY(ReadWord("access", NumberOf(access), {"GRANTED", "REVOKED"}, &asked));
+    const std::vector<int> named(devices, devices + count);
+    PoolPeers& peers = found.segments().peers;
+    return asked == COMMPOOL_ACCESS_GRANTED ? peers.Grant(named) : peers.Revoke(named);
+  });
 }
 
 commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered) {
@@ -172,14 +158,12 @@ commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* reg
   });
 }
 
-commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator) {
-  return WithPool(
-      pool, [&](Pool& found) { return found.mode().AbandonCommunicator(communicator, CommunicatorLife::kEnded); });
-}
-
-commpool_status commpool_pool_abandon_live(commpool_pool pool, ncclComm* communicator) {
-  return WithPool(
-      pool, [&](Pool& found) { return found.mode().AbandonCommunicator(communicator, CommunicatorLife::kAlive); });
+commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator, commpool_life life) {
+  return WithPool(pool, [&](Pool& found) -> Status {
+    CommunicatorLife said = CommunicatorLife::kAlive;
+    COMMPOOL_TRY(ReadWord("life", NumberOf(life), {"ALIVE", "ENDED"}, &said));
+    return found.mode().AbandonCommunicator(communicator, said);
+  });
 }
 
 commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank) {
@@ -202,19 +186,14 @@ commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, 
   return COMMPOOL_OK;
 }
 
-commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics) {
+commpool_status commpool_pool_statistics(commpool_pool pool, commpool_peaks peaks, commpool_statistics* statistics) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (statistics == nullptr) return NullOutput();
+    BlockStore::Peaks after = BlockStore::Peaks::kKeep;
+    COMMPOOL_TRY(ReadWord("peaks", NumberOf(peaks), {"STAY", "RESET"}, &after));
     COMMPOOL_TRY(CheckStructBytes("statistics", statistics->struct_bytes, sizeof(*statistics)));
-    *statistics = found.Statistics();
+    *statistics = found.Statistics(after);
     statistics->struct_bytes = sizeof(*statistics);
-    return Status();
-  });
-}
-
-commpool_status commpool_pool_reset_peaks(commpool_pool pool) {
-  return WithPool(pool, [](Pool& found) {
-    found.blocks().Statistics(BlockStore::Peaks::kForget);
     return Status();
   });
 }

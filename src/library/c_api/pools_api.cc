@@ -179,8 +179,9 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
   });
 }
 
-commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
-  const SleepRequest request = ParseWake(NumberOf(graphs));
+commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs,
+                                    commpool_retain retain) {
+  const SleepRequest request = ParseWake(NumberOf(graphs), NumberOf(retain));
   const auto part = [&](Pool& pool, OtherPoolsOfCall others) { return pool.Wake(request, others); };
   return ForPools(pools, count, [&](Runtime& runtime, PoolHandles handles) {
     return AllOrNone(runtime, handles, part, Oldest::kFirst);

@@ -66,18 +66,17 @@ struct LastReason {};  // tags why NVLink multicast does not serve
 
 constexpr uint64_t kLeastLimit = uint64_t{1} << 20;
 
-Result<recording::RecorderOptions> ParseRecordOptions(const commpool_record_options* given) {
-  if (given == nullptr) return InvalidArgument("record_options is null");
-  COMMPOOL_TRY(CheckStructBytes("record_options", given->struct_bytes, sizeof(*given)));
-  if (given->directory == nullptr || *given->directory == '\0') return InvalidArgument("a recording needs a directory");
-  if (given->limit_bytes < kLeastLimit) {
-    return InvalidArgument("a recording of at most ", given->limit_bytes, " bytes: 1 MiB is the least");
+Result<recording::RecorderOptions> ParseRecordOptions(const commpool_record_options& given) {
+  COMMPOOL_TRY(CheckStructBytes("record_options", given.struct_bytes, sizeof(given)));
+  if (given.directory == nullptr || *given.directory == '\0') return InvalidArgument("a recording needs a directory");
+  if (given.limit_bytes < kLeastLimit) {
+    return InvalidArgument("a recording of at most ", given.limit_bytes, " bytes: 1 MiB is the least");
   }
   constexpr std::array<std::string (*)(), 3> kStacks = {nullptr, &StackInPython, &NativeStack};
   size_t stacks = 0;
-  COMMPOOL_TRY(ReadWord("stacks", NumberOf(given->stacks), {"NONE", "PYTHON", "NATIVE"}, &stacks));
+  COMMPOOL_TRY(ReadWord("stacks", NumberOf(given.stacks), {"NONE", "PYTHON", "NATIVE"}, &stacks));
   return recording::RecorderOptions{
-      .directory = given->directory, .limit_bytes = given->limit_bytes, .stack = kStacks[stacks]};
+      .directory = given.directory, .limit_bytes = given.limit_bytes, .stack = kStacks[stacks]};
 }
 
 }  // namespace
@@ -86,24 +85,14 @@ const char* commpool_last_error(void) { return LastErrorMessage(); }
 
 int commpool_version(void) { return COMMPOOL_VERSION; }
 
-commpool_status commpool_initialize(commpool_driver driver) {
+commpool_status commpool_initialize(commpool_driver driver, commpool_measure measure) {
   return Guarded([&]() -> Status {
     COMMPOOL_TRY(RefuseUserFunction());
     DriverChoice choice = DriverChoice::kCuda;
     COMMPOOL_TRY(ReadWord("driver", NumberOf(driver), {"CUDA", "EMULATED", "AUTO"}, &choice));
-    return OpenProcessRuntime(choice);
-  });
-}
-
-const char* commpool_driver_description(void) {
-  const Runtime* runtime = OpenedProcessRuntime();
-  return runtime == nullptr ? "" : runtime->driver().description.c_str();
-}
-
-commpool_status commpool_measure_driver(void) {
-  return Guarded([] {
-    Status status = RefuseUserFunction();
-    return status.ok() ? MeasureDriver() : status;
+    Measure wanted = Measure::kNothing;
+    COMMPOOL_TRY(ReadWord("measure", NumberOf(measure), {"NOTHING", "CALLS"}, &wanted));
+    return OpenProcessRuntime(choice, wanted);
   });
 }
 
@@ -112,7 +101,7 @@ commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_
   return Guarded([&]() -> Status {
     COMMPOOL_TRY(output.Check("driver_call"));
     if (!DriverIsMeasured()) {
-      return FailedPrecondition("no driver call is measured: measure_driver() comes first");
+      return FailedPrecondition("no driver call is measured: initialize() that measures comes first");
     }
     output.Write(MeteredFunctions(), [](const MeteredFunction& function) {
       return commpool_driver_call{function.name, function.calls, function.microseconds};
@@ -143,14 +132,19 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
   }
   return Guarded([&]() -> Status {
     const Settings said = COMMPOOL_TRY(SettingsFromEnvironment());
-    return Write(said.Describe(), output);
+    std::vector<SettingLine> lines = said.Describe();
+    const Runtime* const open = OpenedProcessRuntime();
+    lines.insert(lines.begin(), {"", "driver", open == nullptr ? "" : open->driver().description, "now"});
+    return Write(std::move(lines), output);
   });
 }
 
-commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
+commpool_status commpool_set_device_bound(int device, commpool_device_bound bound, uint64_t bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
+    commpool_device_bound asked = COMMPOOL_DEVICE_LIMIT;
+    COMMPOOL_TRY(ReadWord("bound", NumberOf(bound), {"LIMIT", "HEADROOM"}, &asked));
     std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
-    state->account().SetLimit(bytes);
+    asked == COMMPOOL_DEVICE_LIMIT ? state->account().SetLimit(bytes) : state->account().SetHeadroom(bytes);
     return Status();
   });
 }
@@ -173,14 +167,6 @@ commpool_status commpool_budget_use(int device, const char* budget, uint64_t* re
     WriteWhereAsked(account->taken(), reserved_bytes);
     WriteWhereAsked(account->peak(), peak_bytes);
     WriteWhereAsked(account->limit(), limit_bytes);
-    return Status();
-  });
-}
-
-commpool_status commpool_set_headroom(int device, uint64_t bytes) {
-  return WithRuntime([&](Runtime& runtime) -> Status {
-    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
-    state->account().SetHeadroom(bytes);
     return Status();
   });
 }
@@ -277,15 +263,12 @@ commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, nccl
   });
 }
 
-commpool_status commpool_record_begin(const commpool_record_options* options) {
+commpool_status commpool_record(const commpool_record_options* options) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    const recording::RecorderOptions parsed = COMMPOOL_TRY(ParseRecordOptions(options));
+    if (options == nullptr) return runtime.EndRecording();
+    const recording::RecorderOptions parsed = COMMPOOL_TRY(ParseRecordOptions(*options));
     COMMPOOL_TRY(runtime.Record(parsed, options->pool));
     FlushRecordingAtExit();
     return Status();
   });
-}
-
-commpool_status commpool_record_end() {
-  return WithRuntime([](Runtime& runtime) { return runtime.EndRecording(); });
 }

@@ -1,4 +1,4 @@
-// Counts and times the calls that go through a driver's table, for commpool_measure_driver. Any thread.
+// Counts and times the calls that go through a driver's table, for commpool_driver_calls. Any thread.
 //
 // A process has one meter, an exception to "no mutable globals": a function of a C ABI has no state of its own. On the
 // emulator time is modelled and the whole process shares it, so the calls of other threads count too.

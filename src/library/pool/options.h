@@ -63,12 +63,14 @@ struct KeptCopies {
   std::vector<uint64_t> blocks = {};     // addresses in them, sorted
   std::vector<uint64_t> constants = {};  // likewise: copied once, while their copies are retained
 };
+enum class Retain { kAsBefore, kCopies, kNothing };
 // How to fall asleep, or to wake, as the program asked. Lives during the call.
 struct SleepRequest {
   Keep keep = Keep::kDiscard;  // with `copies`: to fall asleep
   KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
-  Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
+  Retain retain = Retain::kAsBefore;  // of a wake
+  Status readiness = {};              // the error of the program's arguments, which the other ranks must hear
 };
 
 // The option that COMMPOOL_CONF has set, and the text that set it. For messages, and for the configuration in force

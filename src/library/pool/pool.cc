@@ -182,8 +182,8 @@ void Pool::Abandon() {
 }
 
 // The counters of blocks are of one moment. The others are read after it, one by one, so they may be newer.
-commpool_statistics Pool::Statistics() const {
-  commpool_statistics statistics = blocks_.Statistics();
+commpool_statistics Pool::Statistics(BlockStore::Peaks peaks) const {
+  commpool_statistics statistics = blocks_.Statistics(peaks);
   statistics.registered_segments = segments_.registrations.registrations();
   statistics.pending_segments = segments_.registrations.pending(segments_.book.count());
   statistics.held_bytes = segments_.registrations.held_bytes();

@@ -183,7 +183,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   void Abandon();
 
   // Statistics.
-  commpool_statistics Statistics() const;
+  commpool_statistics Statistics(BlockStore::Peaks peaks = BlockStore::Peaks::kKeep) const;
   // Records what the pool has, for a recording that begins.
   void RecordPresent();
   // Records what has changed in a slice of time. Only the recorder's thread calls it.

@@ -32,7 +32,7 @@ from .pool import PlainFunctions, Pool, pools
 from .pool_group import PoolGroup
 from .recordings import Recording, record
 from .runtime import (Budget, BudgetUse, DriverCall, MemoryHolder, driver_calls, driver_description, initialize,
-                      library_version, measure_driver, set_device_limit, set_headroom)
+                      library_version, set_device_limit, set_headroom)
 from .scopes import capture, current_pool, empty
 from .sizes import parse_size
 from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake, wake_communicator)
@@ -67,7 +67,7 @@ __all__ = [
     "RankMissing", "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "SharedStatistics",
     "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
     "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "current_pool", "driver_calls",
-    "driver_description", "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible",
+    "driver_description", "empty", "free", "initialize", "library_version", "nvls_eligible",
     "parse_size", "pools", "promise_stream", "record", "record_stream", "release_stream", "set_device_limit",
     "set_headroom", "sleep", "sleep_communicator", "use_pool", "wake", "wake_communicator", "window_of"
 ]

@@ -15,7 +15,7 @@ _VARIABLE = "COMMPOOL_LIBRARY"
 FAST = str(pathlib.Path(__file__).parent / "_fast.abi3.so")
 # These functions take some nanoseconds; they neither wait nor call back, so they keep the GIL. All others may wait for
 # ranks, the device, or a lock whose holder runs a Python function.
-QUICK = frozenset({"commpool_last_error", "commpool_version", "commpool_driver_description", "commpool_record_stream",
+QUICK = frozenset({"commpool_last_error", "commpool_version", "commpool_record_stream",
                    "commpool_scope_begin", "commpool_scope_end", "commpool_pool_lost_rank", "commpool_window_of",
                    "commpool_block_of", "commpool_peers_of"})
 

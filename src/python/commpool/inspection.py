@@ -8,6 +8,7 @@ from typing import Any, Optional
 from . import _abi
 from ._library import library, listed, value_of
 from .errors import CommpoolError, NotFound
+from .options import number_of
 from .sizes import format_size, parse_size
 from .statistics import Configuration, Snapshot, Statistics, block_of_struct, settings_of
 
@@ -52,15 +53,18 @@ class Inspected:
         except NotFound:
             return "closed"
 
+    def _read(self, peaks: _abi.PeaksWord) -> Any:
+        statistics = _abi.CStatistics()
+        library.pool_statistics(self.handle, number_of("peaks", peaks), ctypes.byref(statistics))
+        return statistics
+
     def stats(self) -> Statistics:
         """What the pool has and did, now."""
-        statistics = _abi.CStatistics()
-        library.pool_statistics(self.handle, ctypes.byref(statistics))
-        return value_of(Statistics, statistics)  # type: ignore[no-any-return]
+        return value_of(Statistics, self._read("stay"))  # type: ignore[no-any-return]
 
     def reset_peaks(self) -> None:
         """Starts the peaks anew at the current figures."""
-        library.pool_reset_peaks(self.handle)
+        self._read("reset")
 
     def config(self) -> Configuration:
         """What is in force for this pool, and where it came from."""

@@ -296,14 +296,6 @@ class Pool(Together, Sharer, Registering, Inspected):
         """
         return Kept(self, tensor)
 
-    def retain(self, retain: bool = True) -> None:
-        """Whether what is kept stays once the pool is awake; asked as it wakes.
-
-        Raises:
-          InvalidArgument: it is kept in files.
-        """
-        library.pool_retain(self.handle, bool(retain))
-
     # Peers.
 
     def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
@@ -312,7 +304,7 @@ class Pool(Together, Sharer, Registering, Inspected):
         Raises:
           NotSupported: a device cannot reach the pool's; none is granted then.
         """
-        library.pool_grant(self.handle, *device_array(devices, "devices"))
+        library.pool_set_access(self.handle, *device_array(devices, "devices"), options.number_of("access", "granted"))
 
     def revoke(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Takes it back.
@@ -321,7 +313,7 @@ class Pool(Together, Sharer, Registering, Inspected):
           FailedPrecondition: the backing is "nccl" or "cuda", whose grants last.
           DeadlineExceeded: a device is busy for longer than deadline_ms.
         """
-        library.pool_revoke(self.handle, *device_array(devices, "devices"))
+        library.pool_set_access(self.handle, *device_array(devices, "devices"), options.number_of("access", "revoked"))
 
     def access_of(self, device: Device) -> AccessWord:
         """What a device, or "cpu", may do with the memory; of "cuda" pools, as far as they granted it.
@@ -367,8 +359,8 @@ class Pool(Together, Sharer, Registering, Inspected):
         Raises:
           DeadlineExceeded: the device is busy for longer than deadline_ms: call it again.
         """
-        call = library.pool_abandon_live if alive else library.pool_abandon
-        call(self.handle, communicator_handle(communicator, self.device))
+        library.pool_abandon(self.handle, communicator_handle(communicator, self.device),
+                             options.number_of("life", "alive" if alive else "ended"))
 
     def rehome(self, communicator: Communicator) -> None:
         """Moves a symmetric pool to another home: after a loss, or when ranks join.

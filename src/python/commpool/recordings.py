@@ -23,7 +23,7 @@ class Recording:
     def end(self) -> None:
         """Writes what is left. Nothing where it has ended."""
         if self._open:
-            library.record_end()
+            library.record(None)
         self._open = False
 
     def __enter__(self) -> Recording:
@@ -58,5 +58,5 @@ def record(directory: Union[str, os.PathLike[str]], *, limit: Optional[Size] = N
         given.limit_bytes = parse_size(limit)
     if pool is not None:
         given.pool = pool
-    library.record_begin(ctypes.byref(given))
+    library.record(ctypes.byref(given))
     return Recording()

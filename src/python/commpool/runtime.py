@@ -7,10 +7,11 @@ from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from . import _abi
 from . import options as words
-from ._library import for_ever, library, listed, text_of, value_of, version_text
+from ._library import for_ever, library, listed, value_of, version_text
 from .handles import Device, device_number
 from .options import DriverWord, number_of
 from .sizes import MOST_BYTES, Size, parse_size
+from .statistics import settings_of
 
 _Holder = TypeVar("_Holder", bound="MemoryHolder")
 
@@ -23,14 +24,17 @@ class DriverCall(NamedTuple):
     microseconds: float
 
 
-def initialize(driver: DriverWord = "cuda") -> None:
+def initialize(driver: DriverWord = "cuda", *, measure: bool = False) -> None:
     """Opens the driver. The call is optional, and comes before all others. COMMPOOL_DRIVER overrides `driver`.
+
+    Args:
+      measure: the library's driver calls are counted and timed, for `driver_calls`.
 
     Raises:
       NotFound: there is none.
-      FailedPrecondition: another one is open already.
+      FailedPrecondition: another one is open already, or one that is not measured.
     """
-    library.initialize(number_of("driver", driver))
+    library.initialize(number_of("driver", driver), int(bool(measure)))
 
 
 def library_version() -> str:
@@ -40,22 +44,18 @@ def library_version() -> str:
 
 def driver_description() -> str:
     """A text such as "CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the first call that needs the driver."""
-    return text_of(library.commpool_driver_description())
-
-
-def measure_driver() -> None:
-    """Counts and times the library's driver calls. Call it before anything else."""
-    library.measure_driver()
+    return settings_of(0)[0].value
 
 
 def driver_calls() -> list[DriverCall]:
-    """The driver functions that were called so far; those that took most time come first."""
+    """The driver functions that were called so far, after `initialize(measure=True)`; the most expensive come first."""
     return [value_of(DriverCall, call) for call in listed(_abi.CDriverCall, library.driver_calls)]
 
 
 def set_device_limit(device: Device, limit: Optional[Size]) -> None:
     """Limits what all pools of a device may reserve together; None for no limit."""
-    library.set_device_limit(device_number(device), MOST_BYTES if limit is None else parse_size(limit, "limit"))
+    library.set_device_bound(device_number(device), number_of("device_bound", "limit"),
+                             MOST_BYTES if limit is None else parse_size(limit, "limit"))
 
 
 class BudgetUse(NamedTuple):
@@ -101,7 +101,8 @@ def set_headroom(headroom: Optional[Size], device: Device = 0) -> None:
     Where growth would leave less, idle memory of pools goes back first; then it is OutOfMemory. `reclaim` and `trim`
     give back what is lacking. A wish, no reservation: another process may take the memory meanwhile.
     """
-    library.set_headroom(device_number(device), 0 if headroom is None else parse_size(headroom, "headroom"))
+    library.set_device_bound(device_number(device), number_of("device_bound", "headroom"),
+                             0 if headroom is None else parse_size(headroom, "headroom"))
 
 
 class MemoryHolder:

@@ -70,7 +70,8 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 def wake(*, tag: str, graphs: options.GraphsWord = "refused") -> None:
     """Calls `Pool.wake` for all pools of the process that have the tag and are asleep at once, the oldest first."""
     def call(accepted: int) -> None:
-        _call(library.pools_wake, [pool for pool in _with_tag(tag) if pool.asleep], accepted)
+        _call(library.pools_wake, [pool for pool in _with_tag(tag) if pool.asleep], accepted,
+              options.number_of("retain", "as_before"))
 
     with refusing(lambda _: call(options.NO_WORD)):
         accepted = options.number_of("graphs", graphs)

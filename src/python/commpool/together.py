@@ -118,11 +118,12 @@ class Together(Owner):
         options.sleep_by(lambda given: self._collective(library.pools_sleep_keeping, given), keep, graphs, directory,
                          only, retain, constant, level)
 
-    def wake(self, *, graphs: options.GraphsWord = "refused") -> None:
+    def wake(self, *, graphs: options.GraphsWord = "refused", retain: Optional[bool] = None) -> None:
         """Makes memory at the same addresses, with what was kept, and windows at their places.
 
         Args:
           graphs: unless "refused", windows may come elsewhere: graphs that captured collectives are stale then.
+          retain: whether what is kept stays, this time and later; None: as the sleep said. Files go.
 
         Raises:
           OutOfMemory: on this rank or another; the pool sleeps on, with what was kept.
@@ -130,10 +131,11 @@ class Together(Owner):
             short, or was changed. The pool sleeps on.
           CommpoolError: after `map_peers`, where other ranks' memory cannot be mapped: the pool is awake without it.
         """
-        with refusing(lambda _: self._collective(library.pools_wake, options.NO_WORD)):
+        kept = options.number_of("retain", "as_before" if retain is None else "copies" if retain else "nothing")
+        with refusing(lambda _: self._collective(library.pools_wake, options.NO_WORD, kept)):
             accepted = options.number_of("graphs", graphs)
         with waking():
-            self._collective(library.pools_wake, accepted)
+            self._collective(library.pools_wake, accepted, kept)
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.

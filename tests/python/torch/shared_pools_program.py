@@ -144,7 +144,7 @@ def main():
     import commpool.torch as commpool
 
     if sys.argv[1] == "many":
-        commpool.measure_driver()
+        commpool.initialize("emulated", measure=True)
     commpool.install()
     {"passes": passes, "lives": lives, "dies": dies, "many": many, "refuses": refuses}[sys.argv[1]](
         commpool, sys.argv[2] if len(sys.argv) > 2 else None)

@@ -12,9 +12,9 @@ constexpr uint64_t kStep = MiB(2);
 
 // Whether the trace completes. Failures for other reasons than memory are errors.
 Result<bool> Completes(SoloDevice& device, const Trace& trace, const PoolChoice& choice, uint64_t limit_bytes) {
-  COMMPOOL_TRY(detail::FromC(commpool_set_device_limit(0, limit_bytes)));
+  COMMPOOL_TRY(detail::FromC(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, limit_bytes)));
   Status status = ReplayInPool(device, trace, choice).status();
-  COMMPOOL_TRY(detail::FromC(commpool_set_device_limit(0, UINT64_MAX)));
+  COMMPOOL_TRY(detail::FromC(commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX)));
   if (status.ok()) return true;
   const bool full = status.code() == StatusCode::kOutOfMemory || status.code() == StatusCode::kExhausted;
   return full ? Result<bool>(false) : Result<bool>(status);

@@ -111,8 +111,8 @@ class GrowingProgram {
     void* const block = machine_.Allocate(pool_, 100 * kKiB, Stream(0));
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    machine_.Make("pool_statistics", [&] { return commpool_pool_statistics(pool_, &statistics); });
-    machine_.Make("pool_reset_peaks", [&] { return commpool_pool_reset_peaks(pool_); });
+    machine_.Make("pool_statistics", [&] { return commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics); });
+    machine_.Make("reset_peaks", [&] { return commpool_pool_statistics(pool_, COMMPOOL_PEAKS_RESET, &statistics); });
     std::vector<commpool_block> blocks(64);
     size_t count = 0;
     machine_.Make("pool_blocks",
@@ -132,9 +132,9 @@ class GrowingProgram {
 
   void ChangePeers() {
     const int peer = 1;
-    machine_.Make("pool_grant", [&] { return commpool_pool_grant(pool_, &peer, 1); });
+    machine_.Make("pool_grant", [&] { return commpool_pool_set_access(pool_, &peer, 1, COMMPOOL_ACCESS_GRANTED); });
     machine_.Free(machine_.Allocate(pool_, 6 * kMiB, Stream(0)));
-    machine_.Make("pool_revoke", [&] { return commpool_pool_revoke(pool_, &peer, 1); });
+    machine_.Make("pool_revoke", [&] { return commpool_pool_set_access(pool_, &peer, 1, COMMPOOL_ACCESS_REVOKED); });
   }
 
   void Register() {
@@ -152,7 +152,7 @@ class GrowingProgram {
     }
     Trim(0);
     machine_.Make("deregister", [&] { return commpool_pool_deregister(pool_, communicators[0]); });
-    machine_.Make("abandon", [&] { return commpool_pool_abandon(pool_, communicators[0]); });
+    machine_.Make("abandon", [&] { return commpool_pool_abandon(pool_, communicators[0], COMMPOOL_LIFE_ENDED); });
   }
 
   void Capture() {
@@ -186,11 +186,11 @@ class GrowingProgram {
     machine_.Make(
         "pool_allocate beyond the limit", [&] { return commpool_pool_allocate(limited, 8 * kMiB, Stream(1), &none); },
         COMMPOOL_OUT_OF_MEMORY);
-    machine_.Make("set_device_limit", [&] { return commpool_set_device_limit(0, 64 * kMiB); });
+    machine_.Make("set_device_limit", [&] { return commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, 64 * kMiB); });
     machine_.Make(
         "pool_allocate beyond the device's limit",
         [&] { return commpool_pool_allocate(pool_, 128 * kMiB, Stream(1), &none); }, COMMPOOL_OUT_OF_MEMORY);
-    machine_.Make("set_device_limit", [&] { return commpool_set_device_limit(0, UINT64_MAX); });
+    machine_.Make("set_device_limit", [&] { return commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX); });
     machine_.Free(block);
     machine_.Free(machine_.Allocate(limited, 4 * kMiB, Stream(1)));
     End(limited);

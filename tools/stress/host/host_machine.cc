@@ -140,7 +140,8 @@ void HostMachine::CheckPool(const std::string& name, commpool_pool pool) {
   CheckInvariants(*internal::OpenedProcessRuntime()->pools().Find(pool).value());
   commpool_statistics statistics;
   commpool_statistics_init(&statistics);
-  if (commpool_pool_statistics(pool, &statistics) != COMMPOOL_OK) return Violate(name + ": no statistics");
+  if (commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics) != COMMPOOL_OK)
+    return Violate(name + ": no statistics");
   uint64_t live = 0;
   uint64_t bytes = 0;
   for (const auto& [pointer, block] : blocks_) {

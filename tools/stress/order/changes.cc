@@ -95,7 +95,9 @@ void OrderWorker::Sleep(size_t number) {
   }
   for (uint64_t frees = Random(4); frees > 0 && !blocks_.empty(); --frees) FreeAt(Random(blocks_.size()));
   streams_.On(nullptr, [&] {
-    Expect(machine_.Ask([&] { return commpool_pools_wake(handles.data(), handles.size(), kGraphs); }), "wake");
+    Expect(machine_.Ask(
+               [&] { return commpool_pools_wake(handles.data(), handles.size(), kGraphs, COMMPOOL_RETAIN_AS_BEFORE); }),
+           "wake");
   });
 }
 

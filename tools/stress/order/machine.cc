@@ -23,7 +23,8 @@ Result<std::shared_ptr<const internal::Driver>> Load(Plant plant) {
 
 Result<std::unique_ptr<Machine>> Machine::Open(Plant plant, Judge judge) {
   std::unique_ptr<Machine> machine(new Machine(COMMPOOL_TRY(Load(plant)), plant, judge));
-  if (commpool_initialize(static_cast<commpool_driver>(machine->driver().kind)) != COMMPOOL_OK) {
+  if (commpool_initialize(static_cast<commpool_driver>(machine->driver().kind), COMMPOOL_MEASURE_NOTHING) !=
+      COMMPOOL_OK) {
     return Status(StatusCode::kFailedPrecondition, commpool_last_error());
   }
   int devices = 0;

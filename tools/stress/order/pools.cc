@@ -198,7 +198,7 @@ void OrderPools::Trim(const OrderPool& pool, uint64_t step) {
   do {
     const Status trimmed = machine_.Ask([&] { return commpool_pool_trim(pool.handle, 0, nullptr); });
     if (!trimmed.ok()) return machine_.Violate(step, "trim of " + pool.name + ": " + trimmed.message());
-    commpool_pool_statistics(pool.handle, &counters);
+    commpool_pool_statistics(pool.handle, COMMPOOL_PEAKS_STAY, &counters);
     if (counters.allocated_blocks.current != 0 || counters.reserved_bytes.current == 0) break;
     std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < deadline);

@@ -311,14 +311,9 @@ void KeptBlocks::LetGo() {
                 [&](const Copy& copy) { return !blocks_.SetMark(copy.device.address, engine::Mark::kCopied); });
 }
 
-// Copies in files serve one sleep: their file is sealed.
-Status KeptBlocks::Retain(bool retain) {
+void KeptBlocks::SetRetain(Retain retain) {
   MutexLock growth(basis_.growth());
-  if (retain && in_ == KeptIn::kFiles && bytes() != 0) {
-    return InvalidArgument(basis_.title, ": retain: copies in files are not retained: those in the host's memory are");
-  }
-  retain_ = retain;
-  return Status();
+  if (retain != Retain::kAsBefore) retain_ = retain == Retain::kCopies;
 }
 
 // Asleep, a block that is live has its copy. Awake, only the mark tells that it is still the same block.

@@ -97,15 +97,15 @@ class KeptBlocks {
   // copy. Call it before the memory is used or released.
   Status AwaitRestoring(Status started) COMMPOOL_REQUIRES(kGrowthLock) { return transfer_.Await(std::move(started)); }
 
-  // Call it when the pool is awake, before it serves. Copies of live blocks stay if the program wants that (Retain);
+  // Call it when the pool is awake, before it serves. Copies of live blocks stay if the program wants that (SetRetain);
   // all others go.
   void LetGo() COMMPOOL_REQUIRES(kGrowthLock);
   // Gives up all copies and their memory.
   void DropAll() COMMPOOL_REQUIRES(kGrowthLock);
 
-  // Sets whether copies stay once the pool is awake. kInvalidArgument for copies in files. Holds for sleeps to come
-  // too. Waits for a sleep or wake that is under way, as the next two.
-  Status Retain(bool retain);
+  // Sets whether copies stay once the pool is awake. Holds for sleeps to come too. Those in files go: a file is sealed.
+  void SetRetain(Retain retain);
+  // Waits for a sleep or wake that is under way, as the next one.
   // Where a program can read the copy of a range. kNotFound where there is none.
   Result<const std::byte*> Find(CUdeviceptr address, uint64_t bytes);
   // DropAll for a pool that has ended, so that no sleep keeps blocks again.

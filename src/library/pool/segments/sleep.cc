@@ -171,6 +171,7 @@ Status Sleeping::WakeUp(const SleepRequest& request, OtherPoolsOfCall others) {
   };
   COMMPOOL_TRY(run_({"registering", register_and_prove, [&](const Status&) { SleepOn(); }}));
   const Status all = others();
+  if (all.ok()) segments_.kept.SetRetain(request.retain);
   all.ok() ? ServeAgain() : SleepOn();
   return all;
 }

@@ -19,7 +19,7 @@ from commpool import (Agreement, Array, Block, Budget, BudgetUse, Buffer, Commpo
                       PoolGroup, RankMissing, Recording, RemoteFailure, Segment, Setting, SharedStatistics, Snapshot,
                       Statistics, StatusCode, UserBacking, Window, add_communicator_source, allocate_in_scope, block_of,
                       capture, communicator_memory, config, current_pool, driver_calls, driver_description, free,
-                      initialize, library_version, measure_driver, nvls_eligible, parse_size, pools, promise_stream,
+                      initialize, library_version, nvls_eligible, parse_size, pools, promise_stream,
                       record, record_stream, release_stream, set_device_limit, set_headroom, sleep, sleep_communicator,
                       wake, wake_communicator, window_of)
 from commpool import __version__ as __version__
@@ -48,7 +48,7 @@ __all__ = [
     "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise",
     "all_gather_ring", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config",
     "current_pool", "ddp", "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks", "free", "fsdp",
-    "fsdp_release", "group_memory", "initialize", "install", "installed", "library_version", "measure_driver",
+    "fsdp_release", "group_memory", "initialize", "install", "installed", "library_version",
     "mem_pool", "nvls_eligible", "parse_size", "pools", "promise_stream", "record", "record_stream", "release_stream",
     "set_device_limit", "set_headroom", "sleep", "sleep_communicator", "sleep_group", "tp", "uninstall", "use_pool",
     "wake", "wake_communicator", "wake_group", "window_of"

@@ -48,9 +48,7 @@ class Member:
         """Nothing where it is awake. Unless `retain` is None it says whether what was kept stays."""
         with self._lock:
             if self.asleep:
-                if retain is not None:
-                    self.pool.retain(retain)
-                self.pool.wake()
+                self.pool.wake(retain=retain)
 
     def serves(self) -> bool:
         """Whether it is awake. One that nobody uses is woken for that, if there is memory."""

@@ -13,7 +13,7 @@ int main(void) {
   commpool_statistics_init(&statistics);
   if (commpool_pool_create(&options, &pool) != COMMPOOL_OK ||
       commpool_pool_allocate(pool, 4 << 20, NULL, &data) != COMMPOOL_OK ||
-      commpool_pool_statistics(pool, &statistics) != COMMPOOL_OK) {
+      commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics) != COMMPOOL_OK) {
     fprintf(stderr, "%s\n", commpool_last_error());
     return 1;
   }
