@@ -6,6 +6,8 @@
 #include <array>
 #include <random>
 
+#include "src/library/base/field_list.h"
+
 namespace commpool::internal {
 namespace {
 
@@ -13,7 +15,7 @@ struct Place {
   uint64_t address = 0;
   int device = -1;
   std::string name = {};
-  static constexpr auto Fields() { return std::tuple(&Place::address, &Place::device, &Place::name); }
+  using Fields = FieldList<&Place::address, &Place::device, &Place::name>;
 };
 
 class Fields : public ::testing::Test {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "src/library/recording/recorder.h"
+#include "src/library/recording/books.h"
 
 namespace commpool::internal::recording {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "src/library/base/field_list.h"
 #include "src/library/registration/divergence.h"
 #include "src/library/registration/intent.h"
 #include "src/library/registration/rank_admission.h"
@@ -17,7 +18,7 @@ enum class Colour : uint8_t { kRed, kBlue = 200 };
 struct Leg {
   int length = 0;
   bool left = false;
-  static constexpr auto Fields() { return std::tuple(&Leg::length, &Leg::left); }
+  using Fields = FieldList<&Leg::length, &Leg::left>;
   friend bool operator==(const Leg&, const Leg&) = default;
 };
 
@@ -31,16 +32,15 @@ struct Beast {
   std::vector<Leg> legs = {};
   std::array<uint64_t, 2> eyes = {};
   std::optional<int> tail = {};
-  static constexpr auto Fields() {
-    return std::tuple(&Beast::number, &Beast::colour, &Beast::name, &Beast::health, &Beast::legs, &Beast::eyes,
-                      &Beast::tail);
-  }
+  using Fields =
+      FieldList<&Beast::number, &Beast::colour, &Beast::name, &Beast::health, &Beast::legs, &Beast::eyes, &Beast::tail>;
 };
 
 // The same message in a build that knows one field more, or one less.
 struct BeastWithWings : Beast {
   uint64_t wings = 2;
-  static constexpr auto Fields() { return std::tuple_cat(Beast::Fields(), std::tuple(&BeastWithWings::wings)); }
+  using Fields = FieldList<&Beast::number, &Beast::colour, &Beast::name, &Beast::health, &Beast::legs, &Beast::eyes,
+                           &Beast::tail, &BeastWithWings::wings>;
 };
 
 Beast Dragon() {

@@ -1,7 +1,7 @@
 // The fields of a struct as bytes: numbers of 7 bits a byte, the lowest first, so that most take one to four.
 //
-// A struct has one list of its fields, Fields(), in their order. That list alone writes it and reads it. Messages of
-// ranks and entries of recordings are such structs.
+// A struct has one list of its fields, Fields (field_list.h), in their order. That list alone writes it and reads it.
+// Messages of ranks and entries of recordings are such structs.
 #pragma once
 
 #include <array>
@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -59,9 +58,9 @@ class FieldWriter {
     if (item) Write(*item);
   }
   template <typename Entry>
-  requires requires { Entry::Fields(); }
+  requires requires { typename Entry::Fields; }
   void Write(const Entry& entry) {
-    std::apply([&](const auto&... field) { (Write(entry.*field), ...); }, Entry::Fields());
+    Entry::Fields::Each(entry, [&](const auto& field) { Write(field); });
   }
 
   // Whether all that was written had room; otherwise the bytes are no fields. How many there were is right also then.
@@ -122,9 +121,9 @@ class FieldReader {
     if (has) Read(item.emplace());
   }
   template <typename Entry>
-  requires requires { Entry::Fields(); }
+  requires requires { typename Entry::Fields; }
   void Read(Entry& entry) {
-    std::apply([&](const auto&... field) { (Read(entry.*field), ...); }, Entry::Fields());
+    Entry::Fields::Each(entry, [&](auto& field) { Read(field); });
     if constexpr (requires { entry.Valid(); }) {
       if (!entry.Valid()) Fail();
     }

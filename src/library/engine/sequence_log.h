@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
+
+#include "src/library/base/field_list.h"
 
 namespace commpool::internal::engine {
 
@@ -33,9 +34,8 @@ struct SequenceEntry {
   uint64_t hash_after = 0;  // over every call up to this one
 
   // In the order of the wire format.
-  static constexpr auto Fields() {
-    return std::tuple(&SequenceEntry::number, &SequenceEntry::call, &SequenceEntry::value, &SequenceEntry::hash_after);
-  }
+  using Fields =
+      FieldList<&SequenceEntry::number, &SequenceEntry::call, &SequenceEntry::value, &SequenceEntry::hash_after>;
 };
 
 // Such as "allocate".

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 namespace commpool::internal::nvtx {
 
@@ -122,6 +123,42 @@ void Domain::UnregisterRegion(uint64_t address) const {
   batch.refElementSize = sizeof(region);
   batch.refElements = &region;
   nvtxMemRegionsUnregister(Handle(handle_), &batch);
+}
+
+DomainNames::Name DomainNames::Take(const std::string& pool) {
+  MutexLock lock(mutex_);
+  auto [name, is_free] = names_.insert(pool);
+  for (int number = 2; !is_free; ++number) {
+    std::tie(name, is_free) = names_.insert(pool + " #" + std::to_string(number));
+  }
+  return name;
+}
+
+void DomainNames::Return(Name name) {
+  MutexLock lock(mutex_);
+  names_.erase(name);
+}
+
+void OpenRanges::Start(uint64_t handle, const std::shared_ptr<const Domain>& domain, std::string_view text) {
+  if (!domain->heard()) return;
+  const uint64_t range = domain->Start(text);
+  any_.store(true, std::memory_order_relaxed);
+  bool kept = false;
+  {
+    MutexLock lock(mutex_);
+    kept = open_.emplace(handle, Open{domain, range}).second;
+  }
+  if (!kept) domain->End(range);
+}
+
+void OpenRanges::End(uint64_t handle) {
+  if (!any_.load(std::memory_order_relaxed)) return;
+  std::map<uint64_t, Open>::node_type ended;
+  {
+    MutexLock lock(mutex_);
+    ended = open_.extract(handle);
+  }
+  if (!ended.empty()) ended.mapped().domain->End(ended.mapped().range);
 }
 
 }  // namespace commpool::internal::nvtx

@@ -11,7 +11,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include "src/library/base/mutex.h"
 
@@ -27,18 +26,8 @@ class DomainNames {
   using Name = std::set<std::string>::const_iterator;
 
   // The pool's name, or, where a live domain has that, the first of "NAME #2", "NAME #3", ... that none has.
-  Name Take(const std::string& pool) {
-    MutexLock lock(mutex_);
-    auto [name, is_free] = names_.insert(pool);
-    for (int number = 2; !is_free; ++number) {
-      std::tie(name, is_free) = names_.insert(pool + " #" + std::to_string(number));
-    }
-    return name;
-  }
-  void Return(Name name) {
-    MutexLock lock(mutex_);
-    names_.erase(name);
-  }
+  Name Take(const std::string& pool);
+  void Return(Name name);
 
  private:
   Mutex mutex_{LockRank::kLeaf};
@@ -92,26 +81,8 @@ class Range {
 // thread. The tool is called without the lock.
 class OpenRanges {
  public:
-  void Start(uint64_t handle, const std::shared_ptr<const Domain>& domain, std::string_view text) {
-    if (!domain->heard()) return;
-    const uint64_t range = domain->Start(text);
-    any_.store(true, std::memory_order_relaxed);
-    bool kept = false;
-    {
-      MutexLock lock(mutex_);
-      kept = open_.emplace(handle, Open{domain, range}).second;
-    }
-    if (!kept) domain->End(range);
-  }
-  void End(uint64_t handle) {
-    if (!any_.load(std::memory_order_relaxed)) return;
-    std::map<uint64_t, Open>::node_type ended;
-    {
-      MutexLock lock(mutex_);
-      ended = open_.extract(handle);
-    }
-    if (!ended.empty()) ended.mapped().domain->End(ended.mapped().range);
-  }
+  void Start(uint64_t handle, const std::shared_ptr<const Domain>& domain, std::string_view text);
+  void End(uint64_t handle);
 
  private:
   struct Open {

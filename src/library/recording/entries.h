@@ -8,9 +8,10 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <variant>
+
+#include "src/library/base/field_list.h"
 
 namespace commpool::internal::recording {
 
@@ -29,18 +30,16 @@ struct ProcessFacts {
   std::string program;
   std::string boot;  // the number of this start of the host: processes with the same one share the steady clock
 
-  static constexpr auto Fields() {
-    return std::tuple(&ProcessFacts::rank, &ProcessFacts::ranks, &ProcessFacts::process, &ProcessFacts::wall_clock,
-                      &ProcessFacts::steady_clock, &ProcessFacts::limit_bytes, &ProcessFacts::host,
-                      &ProcessFacts::program, &ProcessFacts::boot);
-  }
+  using Fields = FieldList<&ProcessFacts::rank, &ProcessFacts::ranks, &ProcessFacts::process, &ProcessFacts::wall_clock,
+                           &ProcessFacts::steady_clock, &ProcessFacts::limit_bytes, &ProcessFacts::host,
+                           &ProcessFacts::program, &ProcessFacts::boot>;
 };
 
 struct Text {
   uint64_t number = 0;
   std::string text;
 
-  static constexpr auto Fields() { return std::tuple(&Text::number, &Text::text); }
+  using Fields = FieldList<&Text::number, &Text::text>;
 };
 
 struct PoolMade {
@@ -53,16 +52,14 @@ struct PoolMade {
   uint64_t channel = 0;  // of a symmetric pool: its number in that home, the same on all ranks
   uint64_t budget = 0;   // a text
 
-  static constexpr auto Fields() {
-    return std::tuple(&PoolMade::pool, &PoolMade::age, &PoolMade::name, &PoolMade::kind, &PoolMade::device,
-                      &PoolMade::home, &PoolMade::channel, &PoolMade::budget);
-  }
+  using Fields = FieldList<&PoolMade::pool, &PoolMade::age, &PoolMade::name, &PoolMade::kind, &PoolMade::device,
+                           &PoolMade::home, &PoolMade::channel, &PoolMade::budget>;
 };
 
 struct PoolGone {
   uint64_t pool = 0;
 
-  static constexpr auto Fields() { return std::tuple(&PoolGone::pool); }
+  using Fields = FieldList<&PoolGone::pool>;
 };
 
 // In an expandable pool a segment is a range of mapped pages.
@@ -72,9 +69,7 @@ struct SegmentMade {
   uint64_t address = 0;
   uint64_t bytes = 0;
 
-  static constexpr auto Fields() {
-    return std::tuple(&SegmentMade::pool, &SegmentMade::age, &SegmentMade::address, &SegmentMade::bytes);
-  }
+  using Fields = FieldList<&SegmentMade::pool, &SegmentMade::age, &SegmentMade::address, &SegmentMade::bytes>;
 };
 
 struct SegmentGone {
@@ -82,7 +77,7 @@ struct SegmentGone {
   uint64_t address = 0;
   uint64_t bytes = 0;  // may be a part of what was made
 
-  static constexpr auto Fields() { return std::tuple(&SegmentGone::pool, &SegmentGone::address, &SegmentGone::bytes); }
+  using Fields = FieldList<&SegmentGone::pool, &SegmentGone::address, &SegmentGone::bytes>;
 };
 
 // A block that went to the program. Blocks that threads' caches keep are counted instead (SmallBlocks).
@@ -95,17 +90,15 @@ struct BlockServed {
   uint64_t stream = 0;  // the stream's key
   uint64_t stack = 0;   // a text, the innermost frame first, one a line
 
-  static constexpr auto Fields() {
-    return std::tuple(&BlockServed::pool, &BlockServed::age, &BlockServed::address, &BlockServed::bytes,
-                      &BlockServed::requested, &BlockServed::stream, &BlockServed::stack);
-  }
+  using Fields = FieldList<&BlockServed::pool, &BlockServed::age, &BlockServed::address, &BlockServed::bytes,
+                           &BlockServed::requested, &BlockServed::stream, &BlockServed::stack>;
 };
 
 // The program freed it. Other streams may still use its memory.
 struct BlockFreed {
   uint64_t address = 0;
 
-  static constexpr auto Fields() { return std::tuple(&BlockFreed::address); }
+  using Fields = FieldList<&BlockFreed::address>;
 };
 
 // A pool's counters at the end of a time slice; written where one has changed.
@@ -121,11 +114,10 @@ struct PoolBytes {
   uint64_t budget_peak = 0;
   uint64_t budget_limit = 0;
 
-  static constexpr auto Fields() {
-    return std::tuple(&PoolBytes::pool, &PoolBytes::reserved, &PoolBytes::allocated, &PoolBytes::requested,
-                      &PoolBytes::cached, &PoolBytes::pending, &PoolBytes::budget, &PoolBytes::budget_peak,
-                      &PoolBytes::budget_limit);
-  }
+  using Fields = FieldList<&PoolBytes::pool, &PoolBytes::reserved, &PoolBytes::allocated, &PoolBytes::requested,
+                           &PoolBytes::cached, &PoolBytes::pending, &PoolBytes::budget, &PoolBytes::budget_peak,
+                           &PoolBytes::budget_limit>;
+  friend bool operator==(const PoolBytes&, const PoolBytes&) = default;
 };
 
 // The blocks of one size that threads' caches serve, in a time slice; written where they have changed.
@@ -135,9 +127,7 @@ struct SmallBlocks {
   uint64_t served = 0;  // in the slice, from caches or from the pool to a cache's lane
   uint64_t cached = 0;  // in the caches now
 
-  static constexpr auto Fields() {
-    return std::tuple(&SmallBlocks::pool, &SmallBlocks::bytes, &SmallBlocks::served, &SmallBlocks::cached);
-  }
+  using Fields = FieldList<&SmallBlocks::pool, &SmallBlocks::bytes, &SmallBlocks::served, &SmallBlocks::cached>;
 };
 
 enum class RegistrationEntry : uint8_t { kWindow, kBuffer };
@@ -151,10 +141,8 @@ struct Registered {
   RegistrationEntry kind = RegistrationEntry::kWindow;
   uint64_t cost = 0;  // ns in NCCL's call
 
-  static constexpr auto Fields() {
-    return std::tuple(&Registered::pool, &Registered::age, &Registered::address, &Registered::bytes,
-                      &Registered::communicator, &Registered::kind, &Registered::cost);
-  }
+  using Fields = FieldList<&Registered::pool, &Registered::age, &Registered::address, &Registered::bytes,
+                           &Registered::communicator, &Registered::kind, &Registered::cost>;
 };
 
 struct Deregistered {
@@ -162,9 +150,7 @@ struct Deregistered {
   uint64_t address = 0;
   uint64_t communicator = 0;
 
-  static constexpr auto Fields() {
-    return std::tuple(&Deregistered::pool, &Deregistered::address, &Deregistered::communicator);
-  }
+  using Fields = FieldList<&Deregistered::pool, &Deregistered::address, &Deregistered::communicator>;
 };
 
 enum class SpanKind : uint8_t { kAgreement, kSleep, kWake, kCapture, kScope, kSearch, kGrowth };
@@ -181,17 +167,15 @@ struct SpanBegan {
   uint64_t home = 0;
   uint64_t number = 0;
 
-  static constexpr auto Fields() {
-    return std::tuple(&SpanBegan::span, &SpanBegan::kind, &SpanBegan::age, &SpanBegan::pool, &SpanBegan::text,
-                      &SpanBegan::home, &SpanBegan::number);
-  }
+  using Fields = FieldList<&SpanBegan::span, &SpanBegan::kind, &SpanBegan::age, &SpanBegan::pool, &SpanBegan::text,
+                           &SpanBegan::home, &SpanBegan::number>;
 };
 
 struct SpanEnded {
   uint64_t span = 0;
   uint64_t failure = 0;  // a text: why it failed; 0: it did not
 
-  static constexpr auto Fields() { return std::tuple(&SpanEnded::span, &SpanEnded::failure); }
+  using Fields = FieldList<&SpanEnded::span, &SpanEnded::failure>;
 };
 
 // One call of a symmetric pool's sequence, which is the same on all ranks: src/library/engine/sequence_log.h.
@@ -201,14 +185,14 @@ struct Call {
   uint64_t text = 0;    // such as "allocate" or "reserve"
   uint64_t value = 0;   // bytes, or another number that ranks compare
 
-  static constexpr auto Fields() { return std::tuple(&Call::pool, &Call::number, &Call::text, &Call::value); }
+  using Fields = FieldList<&Call::pool, &Call::number, &Call::text, &Call::value>;
 };
 
 // Entries that are missing here, because the disk was full or too slow.
 struct Lost {
   uint64_t entries = 0;
 
-  static constexpr auto Fields() { return std::tuple(&Lost::entries); }
+  using Fields = FieldList<&Lost::entries>;
 };
 
 // All entries, by their kinds: the first one's is 1. Text and Lost come from the recorder itself, the others from

@@ -1,5 +1,7 @@
 #include "src/library/recording/pool_recorder.h"
 
+#include "src/library/recording/books.h"
+
 namespace commpool::internal::recording {
 
 Span::Span(Recorder& recorder, SpanBegan began, std::string_view text) {
@@ -54,11 +56,10 @@ void PoolRecorder::Bytes(PoolBytes now) {
   const bool new_recording = told_times_ != recorder_.times();
   if (new_recording) told_small_.clear();
   told_times_ = recorder_.times();
-  const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
   const uint64_t made = times_made_.load(std::memory_order_relaxed);
   tells_all_ = new_recording || told_chapter_ != recorder_.chapters() || told_made_ != made;
   told_made_ = made;
-  if (!tells_all_ && std::apply(same, PoolBytes::Fields())) return;
+  if (!tells_all_ && now == told_) return;
   told_ = now;
   Tell(now);
   tells_all_ = tells_all_ || told_chapter_ != recorder_.chapters();  // this entry may have begun a chapter

@@ -16,6 +16,7 @@
 #include "src/library/base/log.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
+#include "src/library/recording/books.h"
 
 namespace commpool::internal::recording {
 
@@ -98,6 +99,10 @@ void LiveState::Apply(const SegmentGone& gone, uint64_t) {
   }
 }
 
+Recorder::Recorder() : books_(std::make_unique<Books>()) {}
+
+Recorder::~Recorder() { Stop(); }
+
 Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
   if (on()) return FailedPrecondition("a recording is under way, in ", file_->path());
   RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, FactsOfThisProcess(options.limit_bytes)));
@@ -120,9 +125,7 @@ void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
   only_.store(options.only, std::memory_order_relaxed);
   times_.fetch_add(1, std::memory_order_relaxed);
   ending_ = false;
-  texts_ = {};
-  live_ = {};
-  pages_.clear();
+  books_ = std::make_unique<Books>();
   begun_pages_ = 0;
   chapter_ = 0;
   retold_pages_ = 0;
@@ -190,10 +193,10 @@ void Recorder::Write() {
     bool ended = false;
     {
       MutexLock lock(mutex_);
-      if (pages_.empty()) return;
-      page = &pages_.front();
+      if (books_->pages.empty()) return;
+      page = &books_->pages.front();
       used = page->used;
-      ended = pages_.size() > 1;
+      ended = books_->pages.size() > 1;
     }
     const bool nothing_new = used == page->written;
     const Status status = nothing_new ? Status() : file_->Write(page->header, {page->bytes.get(), used}, page->written);
@@ -207,7 +210,7 @@ void Recorder::Write() {
     if (!ended) return;
     if (!status.ok()) lost_ += page->entries;
     broken_ = broken_ || !status.ok();
-    pages_.pop_front();
+    books_->pages.pop_front();
   }
 }
 
@@ -215,13 +218,19 @@ void Recorder::Record(FunctionRef<Event(Texts& texts)> make) {
   if (!on()) return;
   MutexLock lock(mutex_);
   if (on_.load(std::memory_order_relaxed))
-    std::visit([this](const auto& entry) COMMPOOL_REQUIRES(mutex_) { Add(entry); }, make(texts_));
+    std::visit([this](const auto& entry) COMMPOOL_REQUIRES(mutex_) { Add(entry); }, make(books_->texts));
 }
+
+void Recorder::Record(const Event& event) {
+  Record([&](Texts&) { return event; });
+}
+
+void Recorder::EndHandle(SpanKind kind, uint64_t handle) { Record(SpanEnded{.span = SpanOfHandle(kind, handle)}); }
 
 void Recorder::RecordFree(uint64_t address) {
   if (!on()) return;
   MutexLock lock(mutex_);
-  if (live_.HasBlock(address)) Add(BlockFreed{address});
+  if (books_->live.HasBlock(address)) Add(BlockFreed{address});
 }
 
 // What lives is known also where the entry is lost: the next chapter tells it.
@@ -233,16 +242,18 @@ void Recorder::Add(const Entry& entry) {
   } else {
     ++lost_;
   }
-  live_.Apply(entry, Now());
+  books_->live.Apply(entry, Now());
 }
 
+bool Recorder::HalfFull() const { return books_->pages.size() >= Page::kMost / 2; }
+
 bool Recorder::HasRoom() {
-  return chapter_ != 0 && !pages_.empty() && pages_.back().used + kLargestEntry <= kEntryRoom;
+  return chapter_ != 0 && !books_->pages.empty() && books_->pages.back().used + kLargestEntry <= kEntryRoom;
 }
 
 // A chapter has at least as many pages of news as of what it retells.
 bool Recorder::FindRoom() {
-  if (pages_.size() >= Page::kMost) return false;
+  if (books_->pages.size() >= Page::kMost) return false;
   if (HalfFull()) wake_.NotifyAll();
   const uint64_t next = begun_pages_ + 1;
   if (chapter_ == 0 || next - chapter_ >= std::max(file_->pages_of_a_chapter(), 2 * retold_pages_)) {
@@ -259,7 +270,7 @@ void Recorder::BeginChapter() {
   chapter_ = begun_pages_ + 1;
   BeginPage(now);
   chapters_.fetch_add(1, std::memory_order_relaxed);
-  live_.Retell(now, [&](const auto& entry) {
+  books_->live.Retell(now, [&](const auto& entry) {
     mutex_.AssertHeld();
     if (!HasRoom()) BeginPage(now);
     PutWithTexts(entry, now);
@@ -269,22 +280,22 @@ void Recorder::BeginChapter() {
 }
 
 void Recorder::BeginPage(uint64_t time) {
-  pages_.push_back({.header = {.number = ++begun_pages_, .chapter = chapter_, .time = time}, .last = time});
+  books_->pages.push_back({.header = {.number = ++begun_pages_, .chapter = chapter_, .time = time}, .last = time});
 }
 
 template <typename Entry>
 void Recorder::PutWithTexts(const Entry& entry, uint64_t time) {
   for (const uint64_t text : TextsOf(entry)) {
-    if (!texts_.MustTell(text, chapter_)) continue;
-    Put(Text{text, texts_.TextOf(text)}, time);
-    texts_.Told(text, chapter_);
+    if (!books_->texts.MustTell(text, chapter_)) continue;
+    Put(Text{text, books_->texts.TextOf(text)}, time);
+    books_->texts.Told(text, chapter_);
   }
   Put(entry, time);
 }
 
 template <typename Entry>
 void Recorder::Put(const Entry& entry, uint64_t time) {
-  Page& page = pages_.back();
+  Page& page = books_->pages.back();
   FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
   writer.Write(kKindOf<Entry>);
   writer.Write(time - page.last);

@@ -10,17 +10,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <tuple>
-#include <unordered_map>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/library/base/fork_guard.h"
@@ -37,108 +31,7 @@ inline uint64_t Now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-// A page of a recording in memory, from its first entry to the disk.
-struct Page {
-  // The most that wait for the disk.
-  static constexpr size_t kMost = 64;
-
-  PageHeader header;
-  uint64_t entries = 0;
-  size_t used = 0;
-  size_t written = 0;  // of `used`, on the disk
-  uint64_t last = 0;   // the time of the last entry
-  std::unique_ptr<char[]> bytes = std::make_unique_for_overwrite<char[]>(kEntryRoom);
-};
-
-// The numbers that texts have in a recording, and which of them the current chapter has told. Recorder owns one, under
-// its lock.
-class Texts {
- public:
-  // Longer ones are cut: an entry and its texts fit into a page.
-  static constexpr size_t kMostBytes = 4096;
-  // A program with more stacks than that gets no numbers for further ones.
-  static constexpr size_t kMost = 1 << 16;
-
-  // 0 for an empty text, and where there are too many.
-  uint64_t NumberOf(std::string_view text) {
-    text = text.substr(0, kMostBytes);
-    if (text.empty()) return 0;
-    const auto known = numbers_.find(std::string(text));
-    if (known != numbers_.end()) return known->second;
-    if (all_.size() == kMost) return 0;
-    all_.push_back({&numbers_.emplace(text, all_.size() + 1).first->first, 0});
-    return all_.size();
-  }
-  // Whether this chapter has to tell the text before an entry with its number. Call Told once it has.
-  bool MustTell(uint64_t number, uint64_t chapter) const { return number != 0 && all_[number - 1].told_in != chapter; }
-  void Told(uint64_t number, uint64_t chapter) { all_[number - 1].told_in = chapter; }
-  const std::string& TextOf(uint64_t number) const { return *all_[number - 1].text; }
-
- private:
-  struct Known {
-    const std::string* text;
-    uint64_t told_in;  // the last chapter that told it; 0: none
-  };
-
-  std::unordered_map<std::string, uint64_t> numbers_;
-  std::vector<Known> all_;
-};
-
-// What lives in the pools of the process, so that a chapter can begin with it. Recorder owns one, under its lock.
-class LiveState {
- public:
-  // `time` is that of the entry. Entries of what does not live change nothing.
-  template <typename Entry>
-  void Apply(const Entry&, uint64_t) {}
-  void Apply(const PoolMade& made, uint64_t time) { pools_[made.pool] = {made, time}; }
-  void Apply(const PoolGone& gone, uint64_t) { pools_.erase(gone.pool); }
-  void Apply(const SegmentMade& made, uint64_t time) { segments_[made.address] = {made, time}; }
-  // A range may be a part of a segment, or be made of several.
-  void Apply(const SegmentGone& gone, uint64_t time);
-  void Apply(const BlockServed& served, uint64_t time) { blocks_[served.address] = {served, time}; }
-  void Apply(const BlockFreed& freed, uint64_t) { blocks_.erase(freed.address); }
-  void Apply(const Registered& made, uint64_t time) { registrations_[KeyOf(made)] = {made, time}; }
-  void Apply(const Deregistered& ended, uint64_t) { registrations_.erase(KeyOf(ended)); }
-  void Apply(const SpanBegan& began, uint64_t time) { spans_[began.span] = {began, time}; }
-  void Apply(const SpanEnded& ended, uint64_t) { spans_.erase(ended.span); }
-
-  bool HasBlock(uint64_t address) const { return blocks_.contains(address); }
-
-  // Calls `tell` for all that lives, each with its age at `now`, in an order in which a reader knows what it reads of.
-  template <typename Tell>
-  void Retell(uint64_t now, Tell tell) const {
-    const auto each = [&](const auto& all) {
-      for (const auto& [key, one] : all) {
-        auto entry = one.entry;
-        entry.age = now - one.time;
-        tell(entry);
-      }
-    };
-    each(pools_);
-    each(segments_);
-    each(blocks_);
-    each(registrations_);
-    each(spans_);
-  }
-
- private:
-  template <typename Entry>
-  struct Dated {
-    Entry entry;
-    uint64_t time = 0;
-  };
-  using RegistrationKey = std::tuple<uint64_t, uint64_t, uint64_t>;
-  template <typename Entry>
-  static RegistrationKey KeyOf(const Entry& entry) {
-    return {entry.pool, entry.communicator, entry.address};
-  }
-
-  std::map<uint64_t, Dated<PoolMade>> pools_;
-  std::map<uint64_t, Dated<SegmentMade>> segments_;  // by address
-  std::unordered_map<uint64_t, Dated<BlockServed>> blocks_;
-  std::map<RegistrationKey, Dated<Registered>> registrations_;
-  std::map<uint64_t, Dated<SpanBegan>> spans_;
-};
+class Texts;
 
 struct RecorderOptions {
   std::string directory;
@@ -157,7 +50,8 @@ class Recorder {
   static constexpr int kRest = 20;
   static Clock::time_point NextSample(Clock::time_point began, Clock::time_point ended);
 
-  ~Recorder() { Stop(); }
+  Recorder();
+  ~Recorder();
 
   // Makes the file and starts the thread, which calls `sample` at the end of each slice, without the lock. Fails where
   // the file cannot be made, or the recorder is on. REQUIRES: no other thread starts or stops it.
@@ -183,18 +77,18 @@ class Recorder {
 
   // Records the entry that `make` returns. `make` gets the texts, for the numbers of those that it names.
   void Record(FunctionRef<Event(Texts& texts)> make);
-  void Record(const Event& event) {
-    Record([&](Texts&) { return event; });
-  }
+  void Record(const Event& event);
   // Scopes and captures have handles: the number of the span of one, and its end.
   static uint64_t SpanOfHandle(SpanKind kind, uint64_t handle) {
     return (static_cast<uint64_t>(kind) + 1) << 56 | handle;
   }
-  void EndHandle(SpanKind kind, uint64_t handle) { Record(SpanEnded{.span = SpanOfHandle(kind, handle)}); }
+  void EndHandle(SpanKind kind, uint64_t handle);
   // Records the free of a block that was recorded; nothing for others.
   void RecordFree(uint64_t address);
 
  private:
+  struct Books;
+
   void Begin(RecordingFile file, const RecorderOptions& options);
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
   // Takes an entry into the books of what lives, and writes it; where there is no room it is lost.
@@ -209,7 +103,7 @@ class Recorder {
   void BeginChapter() COMMPOOL_REQUIRES(mutex_);
   // Ends the current page and begins another.
   void BeginPage(uint64_t time) COMMPOOL_REQUIRES(mutex_);
-  bool HalfFull() const COMMPOOL_REQUIRES(mutex_) { return pages_.size() >= Page::kMost / 2; }
+  bool HalfFull() const COMMPOOL_REQUIRES(mutex_);
   template <typename Entry>
   void Put(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
 
@@ -231,11 +125,7 @@ class Recorder {
   Mutex mutex_{LockRank::kRecorder};
   Condition wake_;
   bool ending_ COMMPOOL_GUARDED_BY(mutex_) = false;
-  Texts texts_ COMMPOOL_GUARDED_BY(mutex_);
-  LiveState live_ COMMPOOL_GUARDED_BY(mutex_);
-  // What waits for the disk, the oldest first; entries go to the last. A page stays where it is while entries come and
-  // pages begin.
-  std::deque<Page> pages_ COMMPOOL_GUARDED_BY(mutex_);
+  std::unique_ptr<Books> books_ COMMPOOL_GUARDED_BY(mutex_);
   uint64_t begun_pages_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // of the recording
   // The number of its first page; 0: the next entry begins one.
   uint64_t chapter_ COMMPOOL_GUARDED_BY(mutex_) = 0;

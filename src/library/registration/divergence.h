@@ -8,10 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/field_list.h"
 #include "src/library/base/mutex.h"
 #include "src/library/engine/sequence_log.h"
 #include "src/library/registration/agreement_channel.h"
@@ -24,14 +24,14 @@ using Calls = std::vector<engine::SequenceEntry>;
 struct PublishedCalls {
   static constexpr const char* kName = "list of calls";
   Calls calls = {};
-  static constexpr auto Fields() { return std::tuple(&PublishedCalls::calls); }
+  using Fields = FieldList<&PublishedCalls::calls>;
 };
 
 // The message of rank 0 to the others.
 struct PublishedDifference {
   static constexpr const char* kName = "difference";
   std::string difference = {};
-  static constexpr auto Fields() { return std::tuple(&PublishedDifference::difference); }
+  using Fields = FieldList<&PublishedDifference::difference>;
 };
 
 // Names the first call that differs, from the last calls of rank 0 and of another rank.

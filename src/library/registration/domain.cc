@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "src/library/base/field_list.h"
 #include "src/library/base/try.h"
 #include "src/library/registration/wire.h"
 
@@ -91,7 +92,7 @@ struct Met {
   int leader = -1;  // the home rank of the communicator's rank 0; -1: it passed none
   uint64_t hash = 0;
   Members members = {};  // of the leader alone
-  static constexpr auto Fields() { return std::tuple(&Met::status, &Met::leader, &Met::hash, &Met::members); }
+  using Fields = FieldList<&Met::status, &Met::leader, &Met::hash, &Met::members>;
 };
 
 // The answer. The number of a communicator is its lowest home rank on top of `first`.
@@ -99,7 +100,7 @@ struct Placed {
   static constexpr const char* kName = "number of communicators";
   Status status = {};
   uint64_t first = 0;
-  static constexpr auto Fields() { return std::tuple(&Placed::status, &Placed::first); }
+  using Fields = FieldList<&Placed::status, &Placed::first>;
 };
 
 uint64_t LowestOf(const Members& members) {

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/field_list.h"
 #include "src/library/registration/wire.h"
 
 namespace commpool::internal {
@@ -37,7 +37,7 @@ std::string Name(CollectiveCall call);
 struct ReturnReport {
   uint64_t number = 0;  // the communicator's
   uint64_t order = 0;
-  static constexpr auto Fields() { return std::tuple(&ReturnReport::number, &ReturnReport::order); }
+  using Fields = FieldList<&ReturnReport::number, &ReturnReport::order>;
 };
 
 // What one rank says of communicators when a call begins (domain.h).
@@ -50,10 +50,8 @@ struct DomainReport {
   std::vector<ReturnReport> returns = {};  // of sleep, where windows are to come back to their places
 
   bool Valid() const { return !passed || (rank >= 0 && rank < ranks); }
-  static constexpr auto Fields() {
-    return std::tuple(&DomainReport::held, &DomainReport::passed, &DomainReport::number, &DomainReport::rank,
-                      &DomainReport::ranks, &DomainReport::returns);
-  }
+  using Fields = FieldList<&DomainReport::held, &DomainReport::passed, &DomainReport::number, &DomainReport::rank,
+                           &DomainReport::ranks, &DomainReport::returns>;
 };
 
 // What one rank wants, for one pool of a call. CompareIntents knows which fields have to be equal on all ranks.
@@ -76,19 +74,17 @@ struct Intent {
   DomainReport report = {};             // of communicators
   std::vector<uint64_t> segments = {};  // of create: the bytes of those that this rank has already
 
-  static constexpr auto Fields() {
-    return std::tuple(&Intent::call, &Intent::pool, &Intent::bytes, &Intent::nccl_version, &Intent::options,
-                      &Intent::segment_index, &Intent::channel, &Intent::granularity, &Intent::reach,
-                      &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash, &Intent::divergence,
-                      &Intent::readiness, &Intent::freed, &Intent::report, &Intent::segments);
-  }
+  using Fields = FieldList<&Intent::call, &Intent::pool, &Intent::bytes, &Intent::nccl_version, &Intent::options,
+                           &Intent::segment_index, &Intent::channel, &Intent::granularity, &Intent::reach,
+                           &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash, &Intent::divergence,
+                           &Intent::readiness, &Intent::freed, &Intent::report, &Intent::segments>;
 };
 
 // One rank's message of round 1: its intents for all pools of the call, in the order in which the program passed them.
 struct CallIntents {
   static constexpr const char* kName = "intent";
   std::vector<Intent> pools = {};
-  static constexpr auto Fields() { return std::tuple(&CallIntents::pools); }
+  using Fields = FieldList<&CallIntents::pools>;
 };
 
 // What every rank needs to know of all ranks' reports, made by the judge of the reports.
@@ -96,7 +92,7 @@ struct Findings {
   bool any_new = false;  // of register_with: some rank passed a communicator that is not registered yet
   bool home = false;     // of register_with: some rank passed home
   uint64_t home_id = 0;  // of create: rank 0's proposal
-  static constexpr auto Fields() { return std::tuple(&Findings::any_new, &Findings::home, &Findings::home_id); }
+  using Fields = FieldList<&Findings::any_new, &Findings::home, &Findings::home_id>;
 };
 
 // What follows from the intents of all ranks. Its size does not grow with their number.
@@ -109,10 +105,9 @@ struct Agreed {
   std::vector<uint64_t> segments = {};  // of create: the bytes of all segments; a rank may have only the first of them
   Status reports = {};                  // whether what the ranks say of communicators goes together
   Findings findings = {};
-  static constexpr auto Fields() {
-    return std::tuple(&Agreed::granularity, &Agreed::reach, &Agreed::least_memory_left, &Agreed::rank_with_least_memory,
-                      &Agreed::freed, &Agreed::segments, &Agreed::reports, &Agreed::findings);
-  }
+  using Fields =
+      FieldList<&Agreed::granularity, &Agreed::reach, &Agreed::least_memory_left, &Agreed::rank_with_least_memory,
+                &Agreed::freed, &Agreed::segments, &Agreed::reports, &Agreed::findings>;
 };
 
 // The decision for the pools of a call: all go on, or none. The ranks agree on a pool, or they do not, or their
@@ -126,16 +121,15 @@ struct CallVerdict {
       {};  // in the order of the call, up to the first that is refused: its place is their number
 
   bool refused() const { return !failure.ok() || traced_rank != 0; }
-  static constexpr auto Fields() {
-    return std::tuple(&CallVerdict::failure, &CallVerdict::diverged, &CallVerdict::traced_rank, &CallVerdict::pools);
-  }
+  using Fields =
+      FieldList<&CallVerdict::failure, &CallVerdict::diverged, &CallVerdict::traced_rank, &CallVerdict::pools>;
 };
 
 // How a step went for each pool of a call, on one rank or, as a decision, on all.
 struct Outcomes {
   static constexpr const char* kName = "outcome";
   std::vector<Status> pools = {};
-  static constexpr auto Fields() { return std::tuple(&Outcomes::pools); }
+  using Fields = FieldList<&Outcomes::pools>;
 };
 
 // Compares the intents of all ranks for one pool, rank 0's first. It does not judge their reports.

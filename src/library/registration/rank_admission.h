@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/field_list.h"
 #include "src/library/base/keyed_hash.h"
 #include "src/library/base/socket.h"
 #include "src/library/registration/wire.h"
@@ -33,10 +33,8 @@ struct Introduction {
   uint64_t host = 0;
   uint64_t link = 0;          // the id of the link that this rank has for this home; 0 for none
   uint64_t next_channel = 0;  // in that link
-  static constexpr auto Fields() {
-    return std::tuple(&Introduction::address, &Introduction::why, &Introduction::key, &Introduction::rank,
-                      &Introduction::host, &Introduction::link, &Introduction::next_channel);
-  }
+  using Fields = FieldList<&Introduction::address, &Introduction::why, &Introduction::key, &Introduction::rank,
+                           &Introduction::host, &Introduction::link, &Introduction::next_channel>;
 };
 
 // Every version sends so many bytes, as whole 32-bit words (NCCL's ncclInt32), padded with zeros. NCCL takes the same

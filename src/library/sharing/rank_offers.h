@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/field_list.h"
 #include "src/library/base/file_descriptor.h"
 #include "src/library/base/keyed_hash.h"
 #include "src/library/base/socket.h"
@@ -21,7 +21,7 @@ namespace commpool::internal {
 struct OfferPlace {
   std::string socket = {};
   HashKey secret = {};
-  static constexpr auto Fields() { return std::tuple(&OfferPlace::socket, &OfferPlace::secret); }
+  using Fields = FieldList<&OfferPlace::socket, &OfferPlace::secret>;
 };
 
 using OfferedDescriptors = std::shared_ptr<const std::vector<FileDescriptor>>;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/library/base/field_list.h"
 #include "src/library/base/try.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 #include "src/library/registration/wire.h"
@@ -20,7 +21,7 @@ struct Offered {
 
   Status status = {};
   OfferPlace place = {};
-  static constexpr auto Fields() { return std::tuple(&Offered::status, &Offered::place); }
+  using Fields = FieldList<&Offered::status, &Offered::place>;
 };
 // What every rank hears: all offers in the order of ranks, or the first reason why one is missing.
 struct AllOffered {
@@ -28,7 +29,7 @@ struct AllOffered {
 
   Status status = {};
   std::vector<Offered> ranks = {};
-  static constexpr auto Fields() { return std::tuple(&AllOffered::status, &AllOffered::ranks); }
+  using Fields = FieldList<&AllOffered::status, &AllOffered::ranks>;
 };
 
 // Runs where the channel decides. One rank without an offer ends the call on all ranks.
