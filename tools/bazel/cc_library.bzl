@@ -1,17 +1,18 @@
 """Libraries of the product: their sources read the standard library's headers in a form that is compiled once.
 
-Code that is compiled for size (small_code.bzl) has other options, so it reads the headers itself. A source still
-includes what it uses: Clang's analysis (tools/check) reads those that hold locks without them.
+Code that is compiled for size (small_code.bzl) has other options, so it has a form of its own. A source still includes
+what it uses: Clang's analysis (tools/check) reads those that hold locks without them.
 """
 
 load("//tools/bazel:precompiled.bzl", "copts_of")
+load("//tools/bazel:small_code.bzl", "SMALL_CODE")
 
 _HEADERS = "//tools/bazel/precompiled:headers"
 
 # For sources with FAST_PATHS that include pools.
 OF_POOLS = "//tools/bazel/precompiled:of_pools"
 
-def cc_library(name, srcs = [], copts = [], deps = [], precompiled = _HEADERS, **attributes):
+def cc_library(name, srcs = [], copts = [], deps = [], precompiled = _HEADERS, small = False, **attributes):
     """As the native rule.
 
     Args:
@@ -20,11 +21,16 @@ def cc_library(name, srcs = [], copts = [], deps = [], precompiled = _HEADERS, *
       copts: likewise.
       deps: likewise; the compiled headers are added where there is something to compile.
       precompiled: those headers.
+      small: whether it is compiled for size.
       **attributes: likewise.
     """
     if srcs:
-        copts = copts_of(precompiled) + copts
-        deps = deps + [precompiled]
+        of_small = precompiled + "_small" if small else precompiled
+        copts = copts_of(precompiled, optimised = of_small) + copts + (SMALL_CODE if small else [])
+        deps = deps + select({
+            "//tools/bazel:optimised": [of_small],
+            "//conditions:default": [precompiled],
+        })
     native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
 
 def folder_library(name, only = ["*"], but = [], **attributes):

@@ -79,15 +79,22 @@ precompiled = rule(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
-def copts_of(label):
+def _include(label):
+    return ["-include", label[2:].replace(":", "/") + ".h"]
+
+def copts_of(label, optimised = None):
     """What lets a source that depends on a precompiled header use it.
 
     Args:
       label: of the header, from the root.
+      optimised: of another one that serves in optimised builds.
     """
 
     # The files behind it count as what the source was made from, as if it had read them itself; Clang says so unasked.
-    return ["-include", label[2:].replace(":", "/") + ".h"] + select({
+    return select({
+        "//tools/bazel:optimised": _include(optimised or label),
+        "//conditions:default": _include(label),
+    }) + select({
         "//tools/bazel:clang": [],
         "//conditions:default": ["-fpch-deps"],
     })

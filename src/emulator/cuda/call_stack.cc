@@ -51,8 +51,9 @@ _Unwind_Reason_Code AddFrame(_Unwind_Context* context, void* argument) {
   return _URC_NO_REASON;
 }
 
-// Skips the first address: it is Capture's own, and lies on no stack.
-bool IsStill(const Walk& walk, const void* frame) {
+// Skips the first address: it is Capture's own, and lies on no stack. Return addresses lie beside what AddressSanitizer
+// guards, and once a frame is gone another's guards lie there.
+[[gnu::no_sanitize_address]] bool IsStill(const Walk& walk, const void* frame) {
   if (walk.frame != frame || walk.count < 2) return false;
   for (size_t index = 1; index < walk.count; ++index) {
     if (*walk.places[index] != walk.addresses[index]) return false;
@@ -61,7 +62,7 @@ bool IsStill(const Walk& walk, const void* frame) {
 }
 
 // Returns false if the machine keeps return addresses elsewhere, or if the stack continues on another stack.
-bool CanBeRecognised(const Walk& walk) {
+[[gnu::no_sanitize_address]] bool CanBeRecognised(const Walk& walk) {
   for (size_t index = 1; index < walk.count; ++index) {
     const auto distance = reinterpret_cast<uintptr_t>(walk.places[index]) - reinterpret_cast<uintptr_t>(walk.frame);
     if (distance > kNearBytes || *walk.places[index] != walk.addresses[index]) return false;
