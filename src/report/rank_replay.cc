@@ -16,8 +16,18 @@ void RankReplay::Take(int64_t time, const recording::Call& entry) {
   calls_->Take(channel, entry.number, book_.texts().TextOf(entry.text), entry.value);
   LastCalls& last = last_calls_[channel];
   last.pool = model.name;
-  last.calls.push_back({entry.number, time, entry.value, book_.texts().IndexOf(entry.text)});
+  last.calls.push_back({entry.number, time, entry.value, book_.texts().IndexOf(entry.text), kNoText});
   if (last.calls.size() > LastCalls::kMost) last.calls.pop_front();
+}
+
+// Its own call comes before a block.
+void RankReplay::Locate(const recording::BlockServed& entry) {
+  const uint32_t pool = pools_.IndexOf(entry.pool);
+  if (pool == kNone || entry.stack == 0) return;
+  const PoolModel& model = pools_.ModelOf(pool);
+  const auto last = last_calls_.find({model.home, model.channel});
+  if (last == last_calls_.end() || last->second.calls.back().value != entry.bytes) return;
+  last->second.calls.back().stack = book_.texts().IndexOf(entry.stack);
 }
 
 void RankReplay::Finish() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <type_traits>
 
 #include "src/report/call_comparison.h"
 #include "src/report/kept.h"
@@ -22,6 +23,7 @@ struct LastCalls {
     int64_t time = 0;
     uint64_t value = 0;
     uint32_t text = kNoText;
+    uint32_t stack = kNoText;  // where the program made it, as its block's entry tells
   };
   uint32_t pool = kNoText;  // its name
   std::deque<Made> calls;
@@ -63,6 +65,7 @@ class RankReplay {
     } else {
       book_.Take(time, entry);
     }
+    if constexpr (std::is_same_v<Entry, recording::BlockServed>) Locate(entry);
   }
 
   // Ends the rank's part.
@@ -70,6 +73,8 @@ class RankReplay {
   std::map<Channel, LastCalls>& last_calls() { return last_calls_; }
 
  private:
+  void Locate(const recording::BlockServed& entry);
+
   ReportModel* report_;
   uint32_t rank_;
   MemoryBook book_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,18 @@ namespace commpool::internal::report {
 namespace {
 
 using Differences = std::map<Channel, DifferenceModel>;
+
+// The innermost frame that is no package's: neither one of those that are installed nor ours.
+std::string OfTheProgram(std::string_view stack) {
+  const std::string_view innermost = stack.substr(0, stack.find('\n'));
+  while (!stack.empty()) {
+    const std::string_view frame = stack.substr(0, stack.find('\n'));
+    const bool packages = frame.find("-packages/") != std::string_view::npos;
+    if (!packages && frame.find("/python/commpool/") == std::string_view::npos) return std::string(frame);
+    stack.remove_prefix(std::min(stack.size(), frame.size() + 1));
+  }
+  return std::string(innermost);
+}
 
 class Builder {
  public:
@@ -60,15 +73,18 @@ class Builder {
   void FindDifferences() {
     for (size_t index = 0; index < last_calls_.size(); ++index) {
       for (const auto& [channel, last] : last_calls_[index]) {
-        const auto made = std::find_if(last.calls.rbegin(), last.calls.rend(), [&](const LastCalls::Made& call) {
-          return calls_.FirstDifference(channel) == call.number;
-        });
+        const auto made =
+            std::find_if(last.calls.rbegin(), last.calls.rend(), [&, &channel = channel](const LastCalls::Made& call) {
+              return calls_.FirstDifference(channel) == call.number;
+            });
         if (made == last.calls.rend()) continue;
         DifferenceModel& difference = differences_[channel];
         difference.call = made->number;
         difference.pool = report_.texts[last.pool];
-        difference.ranks.push_back(
-            {report_.ranks[index].rank, made->time, DescribeCall(report_.texts[made->text], made->value)});
+        std::string call = DescribeCall(report_.texts[made->text], made->value);
+        const std::string& stack = report_.texts[made->stack];
+        if (!stack.empty()) call += " at " + OfTheProgram(stack);
+        difference.ranks.push_back({report_.ranks[index].rank, made->time, std::move(call)});
       }
     }
   }

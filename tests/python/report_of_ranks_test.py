@@ -26,13 +26,13 @@ def await_other(folder, word):
 def diverge(job):
     """Rank 1 comes late to the trim, and its third block has another size."""
     folder = job.gather(tempfile.mkdtemp() if job.rank == 0 else None)[0]
-    with commpool.record(folder):
+    with commpool.record(folder, stacks="python"):
         pool = commpool.Pool("gradients", device=job.device, symmetric_across=job.communicator, reserve="8MiB")
         blocks = [pool.allocate(MIB), pool.allocate(2 * MIB)]
         if job.rank == 1:
             await_other(folder, b"trim")
         pool.trim("16MiB")
-        blocks.append(pool.allocate(MIB * (1 + job.rank)))
+        blocks.append(pool.allocate(2 * MIB * (1 + job.rank)))
         try:
             pool.verify()
         except commpool.Disagreement:
@@ -55,8 +55,8 @@ class Report(unittest.TestCase):
     def test_marks_the_first_call_that_differs_on_both_ranks(self):
         difference = self.model["difference"]
         self.assertEqual(difference["pool"], "gradients")
-        self.assertEqual([rank["text"] for rank in difference["ranks"]],
-                         ["allocate 1,048,576 bytes", "allocate 2,097,152 bytes"])
+        for rank, words in zip(difference["ranks"], ("allocate 2,097,152 bytes", "allocate 4,194,304 bytes")):
+            self.assertRegex(rank["text"], rf"^{words} at \S*report_of_ranks_test\.py:\d+ diverge$")
 
     def test_aligns_clocks_by_what_the_ranks_agreed_on(self):
         self.assertFalse([note for note in self.model["notes"] if "clock" in note], self.model["notes"])
