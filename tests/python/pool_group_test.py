@@ -103,6 +103,8 @@ class Groups(unittest.TestCase):
             commpool.PoolGroup(devices=[0], symmetric_across=self.home)
         with self.assertRaises(commpool.InvalidArgument):
             commpool.PoolGroup(devices=[], symmetric_across=[])
+        with self.assertRaisesRegex(commpool.InvalidArgument, "symmetric_across is None, which is no communicator"):
+            commpool.PoolGroup(devices=[0], symmetric_across=None)
 
     def test_of_which_an_option_is_refused_leave_no_pool(self):
         for wrong in ({"limit": "2 apples"}, {"reserve": "2 apples"}):

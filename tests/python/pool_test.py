@@ -312,7 +312,7 @@ class Errors(unittest.TestCase):
         buffers = [pool.allocate("1MiB") for _ in range(30)]
         for buffer in buffers[::2]:
             buffer.free()
-        with self.assertRaisesRegex(commpool.OutOfMemory, 'smaller pieces: an expandable pool moves them'):
+        with self.assertRaisesRegex(commpool.OutOfMemory, 'smaller pieces: mode="expandable" moves them'):
             pool.allocate("8MiB")
 
     def test_of_an_explicit_none_or_0_name_symmetric_across(self):
@@ -326,6 +326,10 @@ class Errors(unittest.TestCase):
                            (lambda: pool.stats(1), "stats")):
             with self.assertRaisesRegex(TypeError, rf"^Pool\.{name}\(\) "):
                 call()
+        for wrong, words in ((lambda: commpool.use_pool(pool, size=1), r"^use_pool\(\) got an unexpected keyword"),
+                             (lambda: commpool.Pool("a", 0), r"^Pool\(\): too many positional arguments")):
+            with self.assertRaisesRegex(TypeError, words):
+                wrong()
 
     def test_of_an_unknown_keyword_name_the_nearest_and_all(self):
         with self.assertRaisesRegex(TypeError, r"^Pool\(\) got an unexpected keyword argument 'limit_bytes': the "

@@ -153,8 +153,8 @@ class Array(_Contiguous):
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         """Raises TypeError, as CuPy does: NumPy would make an array of one object."""
-        raise TypeError(f"{self!r} is on the device, where NumPy cannot read: copy it to the host first, by "
-                        "torch.from_dlpack(array).cpu() or cupy.asarray(array).get()")
+        raise TypeError(f"{self!r} is memory that a device works on, and NumPy would not wait for it: copy it to the "
+                        "host first, by torch.from_dlpack(array).cpu() or cupy.asarray(array).get()")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """CUDA's, even for memory of a host NUMA node, because the device addresses it."""

@@ -77,7 +77,10 @@ def _telling_of_keywords(make: _Make) -> _Make:
     def begin(self: Pool, *given: Any, **words: Any) -> None:
         with self._telling(words.get("symmetric_across", NOT_GIVEN), words.get("all_gather")):
             options.refuse_unknown("Pool()", words, signature)
-            signature.bind(self, *given, **words)
+            try:
+                signature.bind(self, *given, **words)
+            except TypeError as error:
+                raise TypeError(f"Pool(): {error}") from None
         make(self, *given, **words)
 
     return cast(_Make, begin)
@@ -134,8 +137,8 @@ class Pool(Together, Sharer, Registering, Inspected):
           frees: "ordered": the ranks of a symmetric pool free in lockstep, the program promises; of a "pinned" pool,
             the CPU writes into a block only behind the stream's work. Else a pinned block waits for that to pass.
           mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
-          moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
-          peers, grants: other devices of this process that may access the pool; "read", of "vmm": and read it alone.
+          moves: of an expandable pool; "eager", the default, or "under_pressure": only where there is no room to grow.
+          peers, grants: other devices of this process that may access it; "read_write", the default; of "vmm": "read".
           limit: the most that all segments take together, a size; default none but the device's memory.
           budget: whose limit it shares with other pools, a Budget or its name; default none.
           alignment: blocks begin at multiples of it: a size, a power of two from 512; default 512.

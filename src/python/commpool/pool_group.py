@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from . import registering, registrars
 from ._library import library
 from .errors import InvalidArgument, refusing
-from .handles import Communicator, Device
+from .handles import Communicator, Device, home_handle
 from .pool import Pool, PoolOptions, make, telling
 from .sizes import Size, parse_size
 from .together import Together
@@ -54,6 +54,8 @@ class PoolGroup(Together):
           reserve: free memory to make at once, in each.
           words: as of Pool, the same for all.
         """
+        if symmetric_across is None:
+            home_handle(None, -1)  # raises, as for a pool
         with telling(symmetric_across, words.get("all_gather")):
             self._refuse_other_count("devices", len(devices), symmetric_across)
             at_once = None if reserve is None else parse_size(reserve, "reserve")

@@ -37,6 +37,9 @@ def configure(pool: Pool, *, device: Optional[Device] = None, stream: Stream = N
     return options.scope_options(chosen, exhaustion, stream_handle(stream), sizes)
 
 
+configure.__name__ = configure.__qualname__ = "use_pool"  # what a program called, where Python refuses its words
+
+
 def _running_task() -> int:
     """The asyncio task that runs on this thread, by its address; 0 for none. A task keeps its scopes."""
     asyncio = sys.modules.get("asyncio")

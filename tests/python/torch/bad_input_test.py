@@ -148,6 +148,12 @@ class Scopes(RoutedCase):
             with self.assertRaisesRegex(RuntimeError, "commpool: .*pool"):
                 tensor(MIB)
         self.assert_native(tensor(MIB))
+        never_routed = commpool.Pool("ended")
+        never_routed.destroy()
+        for open_scope in (commpool.use_pool(never_routed).__enter__, lambda: commpool.mem_pool(never_routed),
+                           lambda: commpool.install(default=never_routed)):
+            with self.assertRaisesRegex(commpool.NotFound, "^pool 'ended' was destroyed$"):
+                open_scope()
 
 
 class Variables(RoutedCase):

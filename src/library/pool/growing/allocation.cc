@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kAllocationsForPoll = 4;
 
 constexpr const char* kInPieces =
-    ". The pool has as much free, but in smaller pieces: an expandable pool moves them together";
+    ". The pool has as much free, but in smaller pieces: mode = EXPANDABLE moves them together";
 constexpr int kMostRequests = 8;  // how often one allocation asks the process's other allocators for memory
 
 }  // namespace

@@ -51,6 +51,8 @@ def advise(group: Any = None, *, sizes: Optional[Sequence[int]] = None, blocks: 
     asked = group.group_name, blocks
     if asked not in _advice:
         if sizes is None:
+            if not commpool.driver_description():
+                commpool.initialize()
             sizes = _SIZES_EMULATED if "emulated" in commpool.driver_description() else _SIZES
         logger.info("measuring all-reduces of %d sizes on the %d ranks of group %s, once", len(sizes), group.size(),
                     group.group_name)

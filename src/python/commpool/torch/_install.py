@@ -45,13 +45,23 @@ def refuse_pinned(pool: commpool.Pool, place: str) -> None:
 
 
 def introduce(router: Router, pool: commpool.Pool) -> None:
-    """From now on torch's statistics, snapshots and empty_cache cover the pool."""
+    """From now on torch's statistics, snapshots and empty_cache cover the pool.
+
+    Raises:
+      NotFound: it was destroyed.
+    """
+    pool.config()  # by name: the router knows numbers alone
     router.check(router.know_pool(pool.handle, pool.device, pool.mode == "symmetric"))
     router.check(router.keep(pool.handle, getattr(pool, "kept_bytes", 0)))
 
 
 def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
-    """From now on scopes over the pool catch pinned tensors."""
+    """From now on scopes over the pool catch pinned tensors.
+
+    Raises:
+      NotFound: it was destroyed.
+    """
+    pool.config()
     with _lock:
         router.check(router.know_pinned(pool.handle))
 
@@ -60,9 +70,11 @@ def _refuse_other_allocators() -> None:
     """Raises NotSupported where torch's allocator is not its own one, which the router stands in front of."""
     backend = torch.cuda.memory.get_allocator_backend()
     if backend != "native":
+        instead = ("take backend:cudaMallocAsync out of PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF"
+                   if backend == "cudaMallocAsync" else
+                   "instead of change_current_allocator call commpool.install(default=pool)")
         raise errors.NotSupported(f"torch's allocator is {backend} here, and commpool.torch needs torch's own one: "
-                                  "take backend:cudaMallocAsync out of PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF; "
-                                  "instead of change_current_allocator call commpool.install(default=pool)")
+                                  f"{instead}")
 
 
 def _record_from_now_on(router: Router) -> None:
