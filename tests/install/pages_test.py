@@ -11,7 +11,8 @@ import installed
 _ROOT, _HOME = installed.REPOSITORY, os.path.expanduser("~")
 # Each finds what those before it have made.
 _PAGES = ("README.md", "examples/README.md", "examples/reference.md", "include/commpool/reference.md",
-          "tools/cli/reference.md", "tools/reference.md", "src/emulator/README.md", "src/python/README.md")
+          "tools/cli/reference.md", "tools/reference.md", "src/emulator/README.md", "src/emulator/reference.md",
+          "src/python/README.md", "src/python/commpool/torch/README.md")
 # What a line has that cannot run here, and why.
 _NOT_HERE = (("tools/", "it builds the repository"), ("pip install", "//tests/install:wheel_test installs the wheel"),
              ("--hostfile", "//tests/hosts:hosts_test has several hosts"),

@@ -23,11 +23,11 @@ FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nv
 DOCUMENTS = "share/doc/commpool"
 # What somebody reads who uses commpool.
 PAGES = ("README.md", "examples/README.md", "examples/reference.md", "include/commpool/README.md",
-         "include/commpool/functions.md", "include/commpool/reference.md", "src/emulator/README.md",
+         "include/commpool/reference.md", "src/emulator/README.md",
          "src/emulator/reference.md", "src/python/README.md", "src/python/commpool/torch/README.md",
          "src/python/commpool/torch/reference.md", "src/python/reference.md", "tools/README.md",
          "tools/cli/reference.md", "tools/reference.md")
-_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 _MODES = {"program": 0o755, "data": 0o644}
 
 
@@ -113,7 +113,7 @@ def install_sources(tree, repository):
         tree.put(header, f"include/commpool/{header.name}")
     examples = repository / "examples"
     for file in sorted(examples.rglob("*")):
-        if file.is_file() and file.name != "BUILD":
+        if file.is_file() and file.name != "BUILD" and file.suffix != ".md":  # install_pages has those
             tree.put(file, f"share/commpool/examples/{file.relative_to(examples)}")
     tree.put(repository / "LICENSE", f"{DOCUMENTS}/LICENSE")
     tree.put(repository / "tools/packaging/d3_license.txt", f"{DOCUMENTS}/d3_license.txt")  # of `commpool report`
