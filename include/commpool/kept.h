@@ -51,11 +51,12 @@ static inline void commpool_sleep_options_init(commpool_sleep_options* options) 
 
 /* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,
  * blocks and communicators stay. Before ncclCommSuspend. COLLECTIVE for symmetric pools; each rank may keep other
- * blocks, elsewhere. Of several, those of one home, and those without ranks, sleep and wake all or none. What works
- * meanwhile: reference.md. NOT_SUPPORTED for other backings; FAILED_PRECONDITION for open captures, and graphs that
- * could go wrong. Where the host or the disk has no room the pool stays awake, whole: OUT_OF_MEMORY. INVALID_ARGUMENT
- * for a directory that is none or lies in memory (tmpfs), for FILES with `retain`, constants without it, and a pointer
- * that is in no live block. */
+ * blocks, elsewhere. Of several, those of one home, and those without ranks, sleep and wake all or none. Asleep, these
+ * work: free, record_stream, release_stream, deregister, abandon, close, destroy and all that reads; scopes begin and
+ * end, and what they catch fails. NOT_SUPPORTED for other backings; FAILED_PRECONDITION for open captures, and graphs
+ * that could go wrong. Where the host or the disk has no room the pool stays awake, whole: OUT_OF_MEMORY.
+ * INVALID_ARGUMENT for a directory that is none or lies in memory (tmpfs), for FILES with `retain`, constants without
+ * it, and a pointer that is in no live block. */
 COMMPOOL_API commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
                                                           const commpool_sleep_options* options);
 

@@ -72,7 +72,7 @@ static inline void commpool_import_options_init(commpool_import_options* options
 
 /* Imports the pool of a ticket, its own or one of its blocks'; `options` may be null. Segments are mapped, read and
  * write, when something in them is asked for; the ticket's block at once, and held, where the owner is awake. What is
- * mapped stays until commpool_import_close, whatever becomes of the owner (reference.md). INVALID_ARGUMENT for what is
+ * mapped stays until commpool_import_close, whatever becomes of the owner. INVALID_ARGUMENT for what is
  * no ticket, or cut; NOT_SUPPORTED for one of a newer commpool; FAILED_PRECONDITION in the owner's own process;
  * REMOTE_FAILURE where the owner has ended, or is another user; NOT_FOUND where its pool has ended, for a forged
  * ticket, and where this process does not see the device; DEADLINE_EXCEEDED without an answer. */

@@ -127,7 +127,8 @@ inline void Status::or_throw() const {
   if (!ok()) detail::Throw(*this);
 }
 
-// A value, or the Status that says why there is none. It has the names of std::expected too.
+// A value, or the Status that says why there is none. value(), error(), has_value(), value_or(), * and -> are those of
+// std::expected.
 template <typename T>
 class [[nodiscard]] Result {
  public:
