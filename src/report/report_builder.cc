@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
+#include <sstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,16 +20,22 @@ namespace {
 
 using Differences = std::map<Channel, DifferenceModel>;
 
-// The innermost frame that is no package's: neither one of those that are installed nor ours.
-std::string OfTheProgram(std::string_view stack) {
-  const std::string_view innermost = stack.substr(0, stack.find('\n'));
-  while (!stack.empty()) {
-    const std::string_view frame = stack.substr(0, stack.find('\n'));
-    const bool packages = frame.find("-packages/") != std::string_view::npos;
-    if (!packages && frame.find("/python/commpool/") == std::string_view::npos) return std::string(frame);
-    stack.remove_prefix(std::min(stack.size(), frame.size() + 1));
+// As placeOf of the page (format.js): the nearest line of the program's own code, with the file and its folder.
+std::string PlaceOf(const std::string& stack) {
+  static const std::regex of_others(
+      "/(site|dist)-packages/|/lib(64)?/python3|/commpool/(torch/)?\\w+\\.py:|"
+      "/torch/(_\\w+|nn|autograd|optim|distributed|utils|cuda|fx|functional)[/.]");
+  std::istringstream lines(stack);
+  std::string place;
+  for (std::string line; std::getline(lines, line);) {
+    if (place.empty()) place = line;
+    if (std::regex_search(line, of_others)) continue;
+    place = line;
+    break;
   }
-  return std::string(innermost);
+  const size_t file = place.rfind('/');
+  const size_t folder = file == std::string::npos || file == 0 ? file : place.rfind('/', file - 1);
+  return folder == std::string::npos || folder == 0 ? place : "..." + place.substr(folder);
 }
 
 class Builder {
@@ -83,7 +90,7 @@ class Builder {
         difference.pool = report_.texts[last.pool];
         std::string call = DescribeCall(report_.texts[made->text], made->value);
         const std::string& stack = report_.texts[made->stack];
-        if (!stack.empty()) call += " at " + OfTheProgram(stack);
+        if (!stack.empty()) call += " at " + PlaceOf(stack);
         difference.ranks.push_back({report_.ranks[index].rank, made->time, std::move(call)});
       }
     }
