@@ -116,7 +116,8 @@ with commpool.use_pool(pool):
           torch.equal(y.cpu(), on_host + on_host.t()))
     del x, y, z
 print(pool.mode, pool.stats().reserved_bytes.current >> 20,
-      *sorted(f"{setting.key}:{setting.value}" for setting in commpool.config() if setting.source != "default"))
+      *sorted(f"{setting.key}:{setting.value}" for setting in commpool.config()
+             if setting.source != "default" and setting.key != "driver"))
 """
 
 
