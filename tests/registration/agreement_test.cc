@@ -182,13 +182,13 @@ TEST(AgreementOnIntent, TellsEveryRankHowTheReportsWereJudged) {
   ForEachRank(3, [](AgreementChannel& channel) {
     Intent mine = Reserving(4096);
     mine.report.ranks = channel.rank() + 1;
-    const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> ReportFindings {
+    const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> Findings {
       const int ranks = 100 * reports[0].ranks + 10 * reports[1].ranks + reports[2].ranks;
-      return {Status(StatusCode::kDisagreement, "they differ"), {.home_id = static_cast<uint64_t>(ranks)}};
+      return {.status = Status(StatusCode::kDisagreement, "they differ"), .home_id = static_cast<uint64_t>(ranks)};
     };
     const Result<Agreed> agreed = AgreeOnIntent(channel, mine, {}, judge);
     ASSERT_TRUE(agreed.ok());
-    EXPECT_EQ(agreed->reports.message(), "they differ");
+    EXPECT_EQ(agreed->findings.status.message(), "they differ");
     EXPECT_EQ(agreed->findings.home_id, 123u);
   });
 }

@@ -12,14 +12,6 @@ Status Unreadable(size_t rank, const char* what) {
   return Disagreement(RankName(rank), " speaks for another number of pools in its ", what);
 }
 
-void Judge(const ReportJudge& judge, std::vector<Intent>& intents, Agreed& agreed) {
-  std::vector<DomainReport> reports;
-  for (Intent& intent : intents) reports.push_back(std::move(intent.report));
-  ReportFindings found = judge(reports);
-  agreed.reports = std::move(found.status);
-  agreed.findings = found.findings;
-}
-
 CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::vector<PoolInCall>& mine) {
   Result<std::vector<CallIntents>> calls = DecodeAll<CallIntents>(contents);
   Status same = calls.status();
@@ -35,7 +27,10 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
       return pool;
     }
     verdict.pools.push_back(std::move(pool.pools.front()));
-    if (mine[place].judge) Judge(mine[place].judge, intents, verdict.pools.back());
+    if (!mine[place].judge) continue;
+    std::vector<DomainReport> reports;
+    for (Intent& intent : intents) reports.push_back(std::move(intent.report));
+    verdict.pools.back().findings = mine[place].judge(reports);
   }
   return verdict;
 }

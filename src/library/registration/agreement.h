@@ -25,14 +25,9 @@ namespace commpool::internal {
 // sequences differ, to name the first difference.
 using CallHistory = std::function<Calls(uint64_t count)>;
 
-// What a ReportJudge answers: whether the reports of all ranks go together, and facts that every rank needs.
-struct ReportFindings {
-  Status status = {};
-  Findings findings = {};
-};
 // Judges what all ranks say of communicators, rank 0's first, once they agree on all else. It runs where the channel
 // decides; every rank gets its findings.
-using ReportJudge = std::function<ReportFindings(const std::vector<DomainReport>& reports)>;
+using ReportJudge = std::function<Findings(const std::vector<DomainReport>& reports)>;
 
 // This rank's part in a call for one of its pools.
 struct PoolInCall {

@@ -89,10 +89,11 @@ struct CallIntents {
 
 // What every rank needs to know of all ranks' reports, made by the judge of the reports.
 struct Findings {
+  Status status = {};    // whether what the ranks say of communicators goes together
   bool any_new = false;  // of register_with: some rank passed a communicator that is not registered yet
   bool home = false;     // of register_with: some rank passed home
   uint64_t home_id = 0;  // of create: rank 0's proposal
-  using Fields = FieldList<&Findings::any_new, &Findings::home, &Findings::home_id>;
+  using Fields = FieldList<&Findings::status, &Findings::any_new, &Findings::home, &Findings::home_id>;
 };
 
 // What follows from the intents of all ranks. Its size does not grow with their number.
@@ -103,11 +104,9 @@ struct Agreed {
   int rank_with_least_memory = 0;
   std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
   std::vector<uint64_t> segments = {};  // of create: the bytes of all segments; a rank may have only the first of them
-  Status reports = {};                  // whether what the ranks say of communicators goes together
   Findings findings = {};
-  using Fields =
-      FieldList<&Agreed::granularity, &Agreed::reach, &Agreed::least_memory_left, &Agreed::rank_with_least_memory,
-                &Agreed::freed, &Agreed::segments, &Agreed::reports, &Agreed::findings>;
+  using Fields = FieldList<&Agreed::granularity, &Agreed::reach, &Agreed::least_memory_left,
+                           &Agreed::rank_with_least_memory, &Agreed::freed, &Agreed::segments, &Agreed::findings>;
 };
 
 // The decision for the pools of a call: all go on, or none. The ranks agree on a pool, or they do not, or their

@@ -175,7 +175,7 @@ void Collective::AwaitStranded() {
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) {
   std::vector<Agreed> agreed = COMMPOOL_TRY(Begin(std::vector<PoolProposal>{{*this, proposal}}));
-  if (!agreed.front().reports.ok()) return basis_.Named(agreed.front().reports);
+  if (const Status& judged = agreed.front().findings.status; !judged.ok()) return basis_.Named(judged);
   return std::move(agreed.front());
 }
 

@@ -21,8 +21,8 @@ uint64_t RandomNumber() {
 }
 
 // Rank 0's proposal is the pool's home number.
-ReportFindings FindHomeNumber(const std::vector<DomainReport>& reports) {
-  return {.findings = {.home_id = reports.front().number.value_or(0)}};
+Findings FindHomeNumber(const std::vector<DomainReport>& reports) {
+  return {.home_id = reports.front().number.value_or(0)};
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
 // reserve and wake use it: both register segments with every communicator.
 ReportJudge SymmetricMode::JudgeHeld() {
   return [this](const std::vector<DomainReport>& reports)
-             COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings { return {domains_.CheckHeld(reports)}; };
+             COMMPOOL_REQUIRES(basis_.collective) -> Findings { return {domains_.CheckHeld(reports)}; };
 }
 
 // NCCL cannot compare communicators. An all-gather over the new one shows which ranks of home are really in it.
@@ -95,10 +95,12 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   // A judge runs inside of the agreement, where the channel decides. Each new communicator has to be passed by all of
   // its ranks, and then gets its place among the findings.
   const ReportJudge judge = [this](const std::vector<DomainReport>& reports)
-                                COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings {
+                                COMMPOOL_REQUIRES(basis_.collective) -> Findings {
     Status status = domains_.CheckHeld(reports);
     if (status.ok()) status = domains_.CheckPassedByAll(reports);
-    return {status.under("register_with"), FindingsOf(reports)};
+    Findings findings = FindingsOf(reports);
+    findings.status = status.under("register_with");
+    return findings;
   };
   Agreed agreed = COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kRegister, .readiness = readiness, .report = report, .judge = judge}));
@@ -135,7 +137,7 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
   std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
   // The judge has two pointers, which std::function stores without an allocation.
   const ReportJudge judge = [this, &ended](const std::vector<DomainReport>& reports)
-                                COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings {
+                                COMMPOOL_REQUIRES(basis_.collective) -> Findings {
     ended = NumbersPassed(reports);
     return {domains_.CheckPassedByHolders(reports).under("deregister")};
   };

@@ -143,7 +143,7 @@ std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools
 Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {
   if (blocks_.Ask(&engine::SymmetricEngine::CanServe, bytes)) return uint64_t{0};
   // Only growth needs registrations that all ranks have alike.
-  if (!agreed.reports.ok()) return basis_.Named(agreed.reports);
+  if (!agreed.findings.status.ok()) return basis_.Named(agreed.findings.status);
   // The option segment_bytes is the least size of a segment.
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);

@@ -208,7 +208,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
     readiness = basis_.Named(planned.status());
     if (planned.ok()) report.returns = std::move(*planned);
   }
-  const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> ReportFindings {
+  const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> Findings {
     return {CheckSameReturns(reports).under(kStale)};
   };
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kSleep,
