@@ -24,16 +24,15 @@ std::string NamesOf(const std::vector<uint64_t>& segments) {
   return segments.size() > kShown ? names + ", ..." : names;
 }
 
-const Intent& WithMostSegments(const std::vector<Intent>& intents) {
-  return *std::max_element(intents.begin(), intents.end(), [](const Intent& one, const Intent& other) {
-    return one.segments.size() < other.segments.size();
-  });
+const std::vector<uint64_t>& MostSegments(const std::vector<Intent>& intents) {
+  const auto count = [](const Intent& intent) { return intent.segments.size(); };
+  return std::ranges::max_element(intents, {}, count)->segments;
 }
 
 // A rank that joins, or that a loss caught in the middle of a growth, has the first segments of the others and makes
 // the rest.
 Status CheckSegments(const std::vector<Intent>& intents) {
-  const std::vector<uint64_t>& all = WithMostSegments(intents).segments;
+  const std::vector<uint64_t>& all = MostSegments(intents);
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const std::vector<uint64_t>& mine = intents[rank].segments;
     if (std::equal(mine.begin(), mine.end(), all.begin())) continue;
@@ -137,19 +136,16 @@ uint64_t FirstWithAnotherSequence(const std::vector<Intent>& intents) {
 }
 
 Agreed Combine(const std::vector<Intent>& intents) {
-  Agreed agreed{
-      .least_memory_left = UINT64_MAX, .freed = intents[0].freed, .segments = WithMostSegments(intents).segments};
-  for (size_t rank = 0; rank < intents.size(); ++rank) {
-    const Intent& intent = intents[rank];
+  const auto least = std::ranges::min_element(intents, {}, &Intent::memory_left);
+  Agreed agreed{.least_memory_left = least->memory_left,
+                .rank_with_least_memory = static_cast<int>(least - intents.begin()),
+                .freed = intents[0].freed,
+                .segments = MostSegments(intents)};
+  for (const Intent& intent : intents) {
     agreed.granularity = std::max(agreed.granularity, intent.granularity);
     agreed.reach = std::max(agreed.reach, intent.reach);
-    if (intent.memory_left < agreed.least_memory_left) {
-      agreed.least_memory_left = intent.memory_left;
-      agreed.rank_with_least_memory = static_cast<int>(rank);
-    }
     std::vector<uint64_t> common;
-    std::set_intersection(agreed.freed.begin(), agreed.freed.end(), intent.freed.begin(), intent.freed.end(),
-                          std::back_inserter(common));
+    std::ranges::set_intersection(agreed.freed, intent.freed, std::back_inserter(common));
     agreed.freed = std::move(common);
   }
   return agreed;
