@@ -66,11 +66,9 @@ Status CheckNewOfSize(const std::vector<DomainReport>& reports, int size) {
       passed_as[static_cast<size_t>(report.rank)].push_back(static_cast<int>(rank));
     }
   }
-  const auto fewer = [](const std::vector<int>& one, const std::vector<int>& other) {
-    return one.size() < other.size();
-  };
-  const auto most = std::max_element(passed_as.begin(), passed_as.end(), fewer);
-  const auto least = std::min_element(passed_as.begin(), passed_as.end(), fewer);
+  const auto times = [](const std::vector<int>& ranks) { return ranks.size(); };
+  const auto most = std::ranges::max_element(passed_as, {}, times);
+  const auto least = std::ranges::min_element(passed_as, {}, times);
   if (most->size() == least->size()) return Status();
   const auto place = [&](auto entry) { return std::to_string(entry - passed_as.begin()); };
   const std::string others = OthersOf(reports, size);
@@ -159,12 +157,6 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
   return communicators;
 }
 
-std::string Decide(const std::vector<std::string>& contents, DomainTable& domains) {
-  const Result<std::vector<Members>> communicators = CommunicatorsOf(contents);
-  if (!communicators.ok()) return Encode(Placed{communicators.status()});
-  return Encode(Placed{.first = domains.Add(*communicators)});
-}
-
 }  // namespace
 
 Findings FindingsOf(const std::vector<DomainReport>& reports) {
@@ -192,7 +184,7 @@ Status CheckSameReturns(const std::vector<DomainReport>& reports) {
   for (const auto& [number, of_ranks] : orders) {
     const std::pair<int, uint64_t>& first = of_ranks.front();
     const auto differs = [&](const std::pair<int, uint64_t>& of_rank) { return of_rank.second != first.second; };
-    const auto other = std::find_if(of_ranks.begin(), of_ranks.end(), differs);
+    const auto other = std::ranges::find_if(of_ranks, differs);
     if (other == of_ranks.end()) continue;
     Members members;
     for (const auto& [rank, order] : of_ranks) members.push_back(rank);
@@ -284,9 +276,12 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
 
 Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine,
                                                DomainTable& domains) {
+  const auto decide = [&](const std::vector<std::string>& contents) {
+    const Result<std::vector<Members>> communicators = CommunicatorsOf(contents);
+    return Encode(communicators.ok() ? Placed{.first = domains.Add(*communicators)} : Placed{communicators.status()});
+  };
   const std::string decision =
-      COMMPOOL_TRY(channel.Decide(Encode(MetBy(mine, channel.rank())), "meeting on a communicator",
-                                  [&](const std::vector<std::string>& contents) { return Decide(contents, domains); }));
+      COMMPOOL_TRY(channel.Decide(Encode(MetBy(mine, channel.rank())), "meeting on a communicator", decide));
   const Placed placed = COMMPOOL_TRY(Decode<Placed>(decision, 0));
   COMMPOOL_TRY(placed.status);
   return mine->empty() ? std::nullopt : std::optional(placed.first + LowestOf(*mine));
