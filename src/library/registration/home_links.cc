@@ -57,13 +57,6 @@ bool AllHaveTheLink(const std::vector<Introduction>& all) {
                      [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
 }
 
-// Ranks count differently after a create that failed on some of them. The highest of their numbers is free on all.
-uint64_t NextChannel(const std::vector<Introduction>& all) {
-  uint64_t next = 0;
-  for (const Introduction& one : all) next = std::max(next, one.next_channel);
-  return next;
-}
-
 }  // namespace
 
 LinkChannel::LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, milliseconds deadline)
@@ -214,7 +207,9 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
   std::vector<std::string> introductions =
       COMMPOOL_TRY(GatherOver(driver, home, Pad(mine), purpose, deadline_ms, unanswered));
   const std::vector<Introduction> all = COMMPOOL_TRY(DecodePadded(std::move(introductions)));
-  if (AllHaveTheLink(all)) return channel_of(existing, NextChannel(all));
+  // Ranks count differently after a create that failed on some of them. The highest of their numbers is free on all.
+  const uint64_t next = std::ranges::max_element(all, {}, &Introduction::next_channel)->next_channel;
+  if (AllHaveTheLink(all)) return channel_of(existing, next);
   COMMPOOL_TRY(CheckReach(all).under(purpose.call));
   const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
   Result<std::shared_ptr<HomeLink>> link =
