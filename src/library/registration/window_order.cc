@@ -51,8 +51,7 @@ void WindowLayout::TakeRecord(uint32_t record) {
 
 WindowSpot WindowLayout::Add(uint64_t bytes) {
   const WindowSpot spot = Next(bytes);
-  TakeAddresses(spot.offset, spot.offset + bytes);
-  TakeRecord(spot.record);
+  Learn(bytes, spot);
   return spot;
 }
 
