@@ -95,7 +95,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
 
 Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment) {
   const auto is_there = [&](const Registration& one) {
-    return one.serves() && one.communicator.handle == communicator.handle && one.index == segment.index;
+    return one.serves && one.communicator.handle == communicator.handle && one.index == segment.index;
   };
   if (!Has(communicator.handle) || Count(is_there) != 0) return false;
   COMMPOOL_TRY(CheckFinished(communicator.handle, segment.index));
@@ -136,7 +136,7 @@ void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange&
 void RegistrationSet::RecordPresent() const {
   MutexLock lock(mutex_);
   for (const Registration& one : known_) {
-    if (one.serves()) RecordMade(one.communicator.handle, one.range, 0);
+    if (one.serves) RecordMade(one.communicator.handle, one.range, 0);
   }
 }
 
@@ -174,11 +174,11 @@ Status RegistrationSet::End(Choice chosen) {
     for (Registration& one : known_) {
       if (!chosen(one)) continue;
       ending.push_back(one);
-      one.state = Registration::State::kEnding;
+      one.serves = false;
     }
   }
   return FirstFailureOf(ending, [&](const Registration& one) {
-    if (one.serves()) HideWindow(one.communicator.handle, one.range);
+    if (one.serves) HideWindow(one.communicator.handle, one.range);
     const auto is_it = [&](const Registration& other) {
       return With(one.communicator.handle)(other) && other.range == one.range;
     };
@@ -198,9 +198,8 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
   const bool known = Has(communicator.handle);
   if (!known) {
     MutexLock lock(mutex_);
-    const auto place =
-        std::upper_bound(members_.begin(), members_.end(), communicator.number,
-                         [](uint64_t number, const Member& member) { return number < member.communicator.number; });
+    const auto number = [](const Member& member) { return member.communicator.number; };
+    const auto place = std::ranges::upper_bound(members_, communicator.number, {}, number);
     members_.insert(place, Member{.communicator = communicator});
   }
   Status status = RegisterLacking({communicator}, segments).status();
@@ -215,7 +214,7 @@ Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
 }
 
 Status RegistrationSet::CheckNoneEnding(ncclComm_t communicator) const {
-  const auto is_ending = [&](const Registration& one) { return !one.serves() && With(communicator)(one); };
+  const auto is_ending = [&](const Registration& one) { return !one.serves && With(communicator)(one); };
   if (Count(is_ending) == 0) return Status();
   return FailedPrecondition(
       "NCCL has not ended earlier registrations with the communicator: deregister it again first");
@@ -297,7 +296,7 @@ uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
     std::erase_if(known_, With(communicator));
   }
   for (const Registration& one : gone) {
-    if (one.serves()) HideWindow(communicator, one.range);
+    if (one.serves) HideWindow(communicator, one.range);
     held += Hold(one.range);
   }
   return held;
@@ -332,12 +331,8 @@ bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
 }
 
 bool RegistrationSet::ServesAny(ncclComm_t communicator) const {
-  MutexLock lock(mutex_);
-  const auto member = MemberOf(members_, communicator);
-  if (member == members_.end()) return false;
-  return !member->unfinished.empty() || std::any_of(known_.begin(), known_.end(), [&](const Registration& one) {
-    return one.serves() && one.communicator.handle == communicator;
-  });
+  const auto serves = [&](const Registration& one) { return one.serves && With(communicator)(one); };
+  return Has(communicator) && (!CheckFinished(communicator).ok() || Count(serves) != 0);
 }
 
 uint64_t RegistrationSet::registrations() const {
@@ -355,44 +350,38 @@ uint64_t RegistrationSet::pending(uint64_t segments) const {
   uint64_t count = registrars_.pending(segments);
   for (const Communicator& communicator : Communicators()) {
     count += segments - std::min(segments, Count([&](const Registration& one) {
-                                   return one.serves() && one.communicator.handle == communicator.handle;
+                                   return one.serves && one.communicator.handle == communicator.handle;
                                  }));
   }
   return count;
 }
 
 // How the windows of a pool end together, as it falls asleep, and come back to their places.
-Result<RegistrationSet::Return> RegistrationSet::PlanReturnOf(const Communicator& communicator) const {
-  Return plan{.communicator = communicator};
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [owner, index, range, state] : known_) {
-      const bool comes_back = owner.handle == communicator.handle && state == Registration::State::kServes;
-      if (comes_back) plan.segments.push_back({index, range.address, range.bytes});
-    }
-  }
-  std::vector<CUdeviceptr> addresses;
-  for (const SegmentToRegister& segment : plan.segments) {
-    addresses.push_back(segment.address);
-    plan.records.push_back(placed_->Find(communicator.handle, segment.address));
-  }
-  plan.steps = COMMPOOL_TRY(placed_->FindReturn(communicator.handle, addresses));
-  return plan;
-}
-
 Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
   ForgetReturn();
   std::vector<ReturnReport> reports;
   if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return reports;
+  std::vector<Return> plans;
   for (const Communicator& communicator : Communicators()) {
-    Result<Return> plan = PlanReturnOf(communicator);
-    if (!plan.ok()) {
-      ForgetReturn();
-      return plan.status().under("communicator " + std::to_string(communicator.number));
+    Return& plan = plans.emplace_back(Return{.communicator = communicator});
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [owner, index, range, serves] : known_) {
+        if (!serves || owner.handle != communicator.handle) continue;
+        plan.windows.push_back({{index, range.address, range.bytes}, std::nullopt});
+      }
     }
-    reports.push_back({communicator.number, OrderOf(plan->steps)});
-    returns_.push_back(std::move(*plan));
+    std::vector<CUdeviceptr> addresses;
+    for (auto& [segment, record] : plan.windows) {
+      addresses.push_back(segment.address);
+      record = placed_->Find(communicator.handle, segment.address);
+    }
+    Result<std::vector<WindowStep>> steps = placed_->FindReturn(communicator.handle, addresses);
+    if (!steps.ok()) return steps.status().under("communicator " + std::to_string(communicator.number));
+    plan.steps = std::move(*steps);
+    reports.push_back({communicator.number, OrderOf(plan.steps)});
   }
+  returns_ = std::move(plans);
   return reports;
 }
 
@@ -401,7 +390,7 @@ Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segm
     const auto plan = MemberOf(returns_, communicator.handle);
     if (plan != returns_.end() && !ServesAny(communicator.handle)) {
       for (const WindowStep& step : plan->steps) {
-        const SegmentToRegister& segment = plan->segments[step.window];
+        const SegmentToRegister& segment = plan->windows[step.window].first;
         COMMPOOL_TRY(step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)
                                                             : DeregisterOne(communicator, segment.index));
       }
@@ -417,10 +406,9 @@ std::string RegistrationSet::DescribeMoved() const {
   size_t windows = 0;
   for (const Return& plan : returns_) {
     if (!Has(plan.communicator.handle)) continue;
-    for (size_t place = 0; place < plan.segments.size(); ++place) {
-      const SegmentToRegister& segment = plan.segments[place];
-      ++windows;
-      if (placed_->Find(plan.communicator.handle, segment.address) == plan.records[place]) continue;
+    windows += plan.windows.size();
+    for (const auto& [segment, record] : plan.windows) {
+      if (placed_->Find(plan.communicator.handle, segment.address) == record) continue;
       if (moved++ == 0) {
         first = "segment " + std::to_string(segment.index) + " (" + FormatBytes(segment.bytes) +
                 ") with communicator " + std::to_string(plan.communicator.number);

@@ -122,29 +122,24 @@ class RegistrationSet {
   // A registration that NCCL has. Nobody finds one that is ending, and its communicator may be no member any more. On
   // other ranks NCCL may have ended theirs; all of them register the segment again, or none.
   struct Registration {
-    enum class State { kServes, kEnding };
     Communicator communicator;
     uint32_t index = 0;
     RegisteredRange range = {};
-    State state = State::kServes;
-
-    bool serves() const { return state == State::kServes; }
+    bool serves = true;  // else it is ending
   };
   using Choice = FunctionRef<bool(const Registration& registration)>;
 
   // How the windows of a communicator come back.
   struct Return {
     Communicator communicator;
-    std::vector<SegmentToRegister> segments = {};
-    std::vector<std::optional<WindowRecord>> records = {};  // of their windows
-    std::vector<WindowStep> steps = {};                     // by the segments' places
+    std::vector<std::pair<SegmentToRegister, std::optional<WindowRecord>>> windows = {};
+    std::vector<WindowStep> steps = {};  // by the windows' places
   };
 
   // The same order on every rank, for NCCL is called in it.
   static bool ComesBefore(const Registration& one, const Registration& other) {
     return std::pair(one.communicator.number, one.index) < std::pair(other.communicator.number, other.index);
   }
-  Result<Return> PlanReturnOf(const Communicator& communicator) const;
   Status NotePlace(const Communicator& communicator, const RegisteredRange& range);
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   // Whether the communicator lacked the segment.
