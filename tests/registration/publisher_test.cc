@@ -45,8 +45,8 @@ class Publishers : public ::testing::Test {
         const std::shared_ptr<HomeLink> link = rank == 0 ? HomeLink::Accept(options, std::move(listener)).value()
                                                          : HomeLink::Join(options, address).value();
         ranks_[rank].channel = std::make_unique<LinkChannel>(link, kFirstChannel, options.deadline);
-        ranks_[rank].publisher = Publisher::Start(options.rank, options.ranks, ranks_[rank].channel->OpenBackground(),
-                                                  ranks_[rank].divergence);
+        ranks_[rank].publisher = std::make_unique<Publisher>(
+            options.rank, options.ranks, ranks_[rank].channel->OpenBackground(), ranks_[rank].divergence);
         EXPECT_NE(ranks_[rank].publisher, nullptr);
       });
     }
@@ -167,7 +167,7 @@ TEST(Publisher, KeepsItsCallsWhileTheLineTakesNoMore) {
   Told told{.takes_more = false};
   Divergence unused;
   engine::SequenceLog log;
-  const auto publisher = Publisher::Start(1, 2, std::make_unique<ToldLine>(told), unused);
+  const auto publisher = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(told), unused);
   Make(log, *publisher, 2 * Publisher::kEvery, 512);
   EXPECT_TRUE(told.sent.empty());
   told.takes_more = true;
@@ -180,7 +180,7 @@ TEST(Publisher, KeepsTheOldestCallsInOrderWhereItHasNoRoomForAll) {
   Told told{.takes_more = false};
   Divergence unused;
   engine::SequenceLog log;
-  const auto publisher = Publisher::Start(1, 2, std::make_unique<ToldLine>(told), unused);
+  const auto publisher = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(told), unused);
   Make(log, *publisher, Publisher::kMostOffered + Publisher::kEvery, 512);
   told.takes_more = true;
   Make(log, *publisher, Publisher::kEvery, 512);
@@ -202,7 +202,7 @@ TEST(Publisher, LosesNothingBetweenTwoThreads) {
   engine::SequenceLog log;
   auto line = std::make_unique<ToldLine>(told, ToldLine::Wakes::kNever);
   ToldLine& works = *line;
-  const auto publisher = Publisher::Start(1, 2, std::move(line), unused);
+  const auto publisher = std::make_unique<Publisher>(1, 2, std::move(line), unused);
   std::atomic<bool> over{false};
   std::thread watcher([&] {
     while (!over) works.Work();
@@ -228,9 +228,9 @@ TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {
   engine::SequenceLog log_of_one;
   engine::SequenceLog log;
   {
-    const auto one = Publisher::Start(1, 2, std::make_unique<ToldLine>(of_one), unused);
+    const auto one = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(of_one), unused);
     Make(log_of_one, *one, 3 * Publisher::kEvery, 512);
-    const auto zero = Publisher::Start(0, 2, std::make_unique<ToldLine>(of_zero), divergence);
+    const auto zero = std::make_unique<Publisher>(0, 2, std::make_unique<ToldLine>(of_zero), divergence);
     for (const std::string& message : of_one.sent) {
       of_zero.messages = {message};
       Make(log, *zero, Publisher::kEvery, 1024);
@@ -245,7 +245,7 @@ TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {
 TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
   Told told{};
   Divergence divergence;
-  const auto publisher = Publisher::Start(0, 2, std::make_unique<ToldLine>(told), divergence);
+  const auto publisher = std::make_unique<Publisher>(0, 2, std::make_unique<ToldLine>(told), divergence);
   engine::SequenceLog log;
   const auto make_calls = [&] {
     for (uint64_t call = 0; call < Publisher::kEvery; ++call) log.Append(SequenceCall::kAllocate, 512);
@@ -260,10 +260,7 @@ TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
   EXPECT_TRUE(divergence.known()) << "a call whose hash is 0 is no call of rank 0";
 }
 
-TEST(Publisher, IsNoneWithoutALine) {
-  Divergence divergence;
-  EXPECT_EQ(Publisher::Start(0, 1, nullptr, divergence), nullptr);
-}
+TEST(Publisher, GetsNoLineWhereARankIsAlone) { EXPECT_EQ(MakeSelfChannel()->OpenBackground(), nullptr); }
 
 }  // namespace
 }  // namespace commpool::internal

@@ -121,12 +121,6 @@ void Divergence::Forget() {
   known_.store(false, std::memory_order_release);
 }
 
-std::unique_ptr<Publisher> Publisher::Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
-                                            Divergence& divergence) {
-  if (line == nullptr) return nullptr;
-  return std::unique_ptr<Publisher>(new Publisher(rank, ranks, std::move(line), divergence));
-}
-
 Publisher::Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence)
     : rank_(rank), ranks_(ranks), line_(std::move(line)), divergence_(divergence), comparison_(ranks) {
   {

@@ -104,9 +104,8 @@ class Publisher {
   // them.
   static constexpr size_t kMostOffered = 4096;
 
-  // `divergence` must outlive the publisher. Null where there is no line: nothing is published then.
-  static std::unique_ptr<Publisher> Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
-                                          Divergence& divergence);
+  // `divergence` must outlive the publisher, which begins at once. REQUIRES: a line; without one nothing is published.
+  Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence);
   // Returns once its work no longer runs.
   ~Publisher();
 
@@ -115,8 +114,6 @@ class Publisher {
   void Offer(const engine::SequenceLog& log);
 
  private:
-  Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence);
-
   Calls TakeOffered();
   // Takes the calls that were offered meanwhile: rank 0 compares them, others send them.
   void PublishOffered();

@@ -323,8 +323,10 @@ void Collective::End() {
 
 void Collective::StartPublishing(int rank) {
   // Without the lock: it opens a way of its own to the other ranks.
-  std::unique_ptr<Publisher> publisher =
-      Publisher::Start(rank, channel_->ranks(), channel_->OpenBackground(), divergence_);
+  std::unique_ptr<Publisher> publisher;
+  if (std::unique_ptr<BackgroundLine> line = channel_->OpenBackground()) {
+    publisher = std::make_unique<Publisher>(rank, channel_->ranks(), std::move(line), divergence_);
+  }
   MutexLock lock(blocks_.mutex());
   publisher_ = std::move(publisher);
 }
