@@ -62,10 +62,8 @@ void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); 
 }  // namespace
 
 RegistrarBook::Claim::Claim(RegistrarBook& book, const std::vector<SegmentToRegister>& segments) : book_(book) {
-  std::vector<uint32_t> indexes;
-  for (const SegmentToRegister& segment : segments) indexes.push_back(segment.index);
   MutexLock lock(book_.mutex_);
-  book_.claimed_ = std::move(indexes);
+  book_.claimed_ = segments;
 }
 
 RegistrarBook::Claim::~Claim() {
@@ -211,9 +209,8 @@ void RegistrarBook::Renumber(const std::vector<SegmentToRegister>& segments) {
 
 bool RegistrarBook::IsRegistered(uint32_t index) const {
   MutexLock lock(mutex_);
-  return std::find(claimed_.begin(), claimed_.end(), index) != claimed_.end() ||
-         std::any_of(members_.begin(), members_.end(),
-                     [&](const auto& member) { return member->ranges.contains(index); });
+  return std::ranges::find(claimed_, index, &SegmentToRegister::index) != claimed_.end() ||
+         std::ranges::any_of(members_, [&](const auto& member) { return member->ranges.contains(index); });
 }
 
 uint64_t RegistrarBook::registrations() const {

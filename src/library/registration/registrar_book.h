@@ -97,7 +97,7 @@ class RegistrarBook {
 
   const uint64_t deadline_ms_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::vector<uint32_t> claimed_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<SegmentToRegister> claimed_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Member>> members_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
