@@ -14,9 +14,10 @@ class OldNccl : public RegistrationTest {};
 TEST_F(OldNccl, RefusesWindowsAndNamesBothVersions) {
   const Communicator communicator = Connect();
   const SegmentToRegister segment = MakeSegment(0);
-  const Status status =
-      RegisterRange(driver(), communicator, RegistrationKind::kWindow, segment.address, segment.bytes, kDeadlineMs)
-          .status();
+  UnfinishedRange none = nullptr;
+  const Status status = RegisterRange(driver(), communicator, RegistrationKind::kWindow, segment.address, segment.bytes,
+                                      kDeadlineMs, none)
+                            .status();
   ExpectFailure(status, StatusCode::kNotSupported, "2.27");
   ExpectFailure(status, StatusCode::kNotSupported, "2.19.3");
 }

@@ -8,7 +8,8 @@ namespace {
 class RegisteredRanges : public RegistrationTest {
  protected:
   Result<RegisteredRange> Register(RegistrationKind kind, const SegmentToRegister& segment) {
-    return RegisterRange(driver(), communicator_, kind, segment.address, segment.bytes, kDeadlineMs);
+    UnfinishedRange none = nullptr;
+    return RegisterRange(driver(), communicator_, kind, segment.address, segment.bytes, kDeadlineMs, none);
   }
   void SetUp() override {
     RegistrationTest::SetUp();

@@ -58,17 +58,14 @@ bool IsZero(const char* variable) {
 
 Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
-                                      UnfinishedRange* unfinished) {
+                                      UnfinishedRange& unfinished) {
   ContextGuard keep_current(driver);
   NoteOldErrorText(driver);
   // This allocation must not fail: the other ranks are on their way into NCCL's call, and would wait there.
   auto range = std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
   const Status status = Register(driver, communicator, deadline_ms, *range);
   if (status.ok()) return *range;
-  if (MayGoOn(status)) {
-    const UnfinishedRange left = range.release();
-    if (unfinished != nullptr) *unfinished = left;
-  }
+  if (MayGoOn(status)) unfinished = range.release();
   return status;
 }
 

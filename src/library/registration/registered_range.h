@@ -44,11 +44,11 @@ struct RegisteredRange {
 // struct when it has finished, at any time, so nobody ever frees the struct.
 using UnfinishedRange = const RegisteredRange*;
 
-// kNotSupported, with the reason, where NCCL is too old or takes the call and registers nothing (a null window).
-// `unfinished` may be null.
+// `unfinished` becomes the registration where its caller gives it up so. kNotSupported, with the reason, where NCCL is
+// too old or takes the call and registers nothing (a null window).
 Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
-                                      UnfinishedRange* unfinished = nullptr);
+                                      UnfinishedRange& unfinished);
 
 // Ends a registration that was given up. Waits until NCCL has finished it, at most until the deadline
 // (kDeadlineExceeded), and for no other rank.

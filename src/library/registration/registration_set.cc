@@ -69,7 +69,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   const uint64_t began = recording::Now();
   UnfinishedRange unfinished = nullptr;
   Result<RegisteredRange> range =
-      RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
+      RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, unfinished);
   const Status noted = range.ok() ? NotePlace(communicator, *range) : Status();
   if (range.ok()) RecordMade(communicator.handle, *range, recording::Now() - began);
   // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
