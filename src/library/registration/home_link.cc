@@ -44,9 +44,8 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Accept(const LinkOptions& options, L
 }
 
 Result<std::shared_ptr<HomeLink>> HomeLink::Join(const LinkOptions& options, const std::string& address) {
-  Connection connection = COMMPOOL_TRY(JoinRankZero(options, address));
-  std::vector<Connection> one;
-  one.push_back(std::move(connection));
+  std::vector<Connection> one(1);
+  one[0] = COMMPOOL_TRY(JoinRankZero(options, address));
   return Make(options, std::move(one));
 }
 
