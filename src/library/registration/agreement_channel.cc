@@ -29,7 +29,7 @@ class CallerChannel : public AgreementChannel {
     std::vector<uint64_t> lengths(static_cast<size_t>(ranks()));
     COMMPOOL_TRY(Gather(&length, lengths.data(), sizeof(length), step));
 
-    const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    const uint64_t longest = std::ranges::max(lengths);
     if (longest > std::min(kLongestMessage, kMostOfAllRanks / lengths.size())) {
       return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
     }
@@ -74,9 +74,7 @@ class CallerChannel : public AgreementChannel {
 
 Result<std::string> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
                                    const Decider& decide) {
-  AgreementChannel* const carrier = *std::min_element(
-      channels.begin(), channels.end(),
-      [](const AgreementChannel* one, const AgreementChannel* other) { return one->number() < other->number(); });
+  AgreementChannel* const carrier = *std::ranges::min_element(channels, {}, &AgreementChannel::number);
   Result<std::string> decision = carrier->Decide(mine, step, decide);
   if (decision.ok()) return decision;
   for (AgreementChannel* const channel : channels) channel->Break(decision.status());

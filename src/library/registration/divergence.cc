@@ -14,8 +14,7 @@ std::string Made(size_t rank, const engine::SequenceEntry& call) { return RankNa
 
 // Null where it is not among them.
 const engine::SequenceEntry* Find(const Calls& calls, uint64_t number) {
-  const auto found = std::find_if(calls.begin(), calls.end(),
-                                  [&](const engine::SequenceEntry& call) { return call.number == number; });
+  const auto found = std::ranges::find(calls, number, &engine::SequenceEntry::number);
   return found == calls.end() ? nullptr : &*found;
 }
 

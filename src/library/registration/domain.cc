@@ -101,9 +101,7 @@ struct Placed {
   using Fields = FieldList<&Placed::status, &Placed::first>;
 };
 
-uint64_t LowestOf(const Members& members) {
-  return static_cast<uint64_t>(*std::min_element(members.begin(), members.end()));
-}
+uint64_t LowestOf(const Members& members) { return static_cast<uint64_t>(std::ranges::min(members)); }
 
 uint64_t HashOf(const Members& members) {
   uint64_t hash = kHashStart;

@@ -7,7 +7,6 @@
 
 #include "src/library/base/try.h"
 #include "src/library/registration/rank_admission.h"
-#include "src/library/registration/wire.h"
 
 namespace commpool::internal {
 
@@ -53,8 +52,8 @@ class LinkLine : public BackgroundLine {
 };
 
 bool AllHaveTheLink(const std::vector<Introduction>& all) {
-  return std::all_of(all.begin(), all.end(),
-                     [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
+  const uint64_t link = all.front().link;
+  return link != 0 && std::ranges::all_of(all, [&](const Introduction& one) { return one.link == link; });
 }
 
 }  // namespace

@@ -118,18 +118,16 @@ Status CheckReadiness(const std::vector<Intent>& intents) {
 
 // The difference that one of the ranks knows already. OK where no rank knows one; in a close, where all ranks do.
 Status CheckDivergence(const std::vector<Intent>& intents) {
-  const auto first =
-      std::find_if(intents.begin(), intents.end(), [](const Intent& intent) { return !intent.divergence.ok(); });
+  const auto first = std::ranges::find_if(intents, [](const Intent& intent) { return !intent.divergence.ok(); });
   if (first == intents.end()) return Status();
-  const bool all_end_the_pool = std::all_of(intents.begin(), intents.end(), [](const Intent& intent) {
-    return intent.call == CollectiveCall::kClose && !intent.divergence.ok();
-  });
+  const bool all_end_the_pool = std::ranges::all_of(
+      intents, [](const Intent& intent) { return intent.call == CollectiveCall::kClose && !intent.divergence.ok(); });
   return all_end_the_pool ? Status() : first->divergence;
 }
 
 // The first rank whose sequence differs from rank 0's; 0 where none does.
 uint64_t FirstWithAnotherSequence(const std::vector<Intent>& intents) {
-  const auto other = std::find_if(intents.begin(), intents.end(), [&](const Intent& intent) {
+  const auto other = std::ranges::find_if(intents, [&](const Intent& intent) {
     return intent.sequence_hash != intents[0].sequence_hash || intent.sequence_count != intents[0].sequence_count;
   });
   return other == intents.end() ? 0 : static_cast<uint64_t>(other - intents.begin());

@@ -95,8 +95,7 @@ std::vector<RegistrarBook::Member*> RegistrarBook::Members() const {
 
 RegistrarBook::Member* RegistrarBook::Find(const std::string& name) const {
   MutexLock lock(mutex_);
-  const auto found = std::find_if(members_.begin(), members_.end(),
-                                  [&](const auto& member) { return member->registrar.name == name; });
+  const auto found = std::ranges::find_if(members_, [&](const auto& member) { return member->registrar.name == name; });
   return found == members_.end() ? nullptr : found->get();
 }
 
@@ -200,8 +199,8 @@ void RegistrarBook::Renumber(const std::vector<SegmentToRegister>& segments) {
   for (const std::unique_ptr<Member>& member : members_) {
     std::map<uint32_t, Range> before = std::exchange(member->ranges, {});
     for (const SegmentToRegister& segment : segments) {
-      const auto found = std::find_if(before.begin(), before.end(),
-                                      [&](const auto& one) { return one.second.address == segment.address; });
+      const auto found =
+          std::ranges::find_if(before, [&](const auto& one) { return one.second.address == segment.address; });
       if (found != before.end()) member->ranges.emplace(segment.index, found->second);
     }
   }

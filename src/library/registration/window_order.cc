@@ -133,9 +133,7 @@ std::optional<std::vector<WindowStep>> Search(const WindowLayout& layout, const 
 std::optional<std::vector<WindowStep>> InARow(WindowLayout layout, const std::vector<PlacedWindow>& windows) {
   std::vector<WindowStep> steps;
   for (size_t window = 0; window < windows.size(); ++window) steps.push_back({WindowStep::Act::kRegister, window});
-  std::sort(steps.begin(), steps.end(), [&](const WindowStep& one, const WindowStep& other) {
-    return windows[one.window].spot < windows[other.window].spot;
-  });
+  std::ranges::sort(steps, {}, [&](const WindowStep& step) { return windows[step.window].spot; });
   for (const WindowStep& step : steps) {
     if (layout.Add(windows[step.window].bytes) != windows[step.window].spot) return std::nullopt;
   }
