@@ -222,10 +222,8 @@ std::shared_ptr<HomeLink> HomeLinks::Find(const Communicator& home) {
   std::shared_ptr<HomeLink> link;  // declared before the lock: if it is the last, the link ends after the lock
   {
     MutexLock lock(mutex_);
-    const auto found = links_.find(home.handle);
-    if (found == links_.end()) return nullptr;
-    link = found->second.lock();
-    if (link == nullptr) links_.erase(found);
+    std::erase_if(links_, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto found = links_.find(home.handle); found != links_.end()) link = found->second.lock();
   }
   const bool usable =
       link != nullptr && link->rank() == home.rank && link->ranks() == home.ranks && !link->lost_ranks()->any();
