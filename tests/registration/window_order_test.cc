@@ -71,12 +71,12 @@ class Communicator {
 
  private:
   WindowPlaces nccl_{uint64_t{1} << 40, kUnit};
-  WindowLayout layout_{kUnit};
+  WindowLayout layout_;
   std::map<int, WindowPlaceInRange> places_;
 };
 
 TEST(WindowLayout, TakesTheLowestGapAndTheLowestRecord) {
-  WindowLayout layout(kUnit);
+  WindowLayout layout;
   const WindowSpot first = layout.Add(2 * kUnit);
   layout.Add(kUnit);
   EXPECT_EQ(first, (WindowSpot{0, 0}));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/handles.h"
 
@@ -32,8 +31,6 @@ void FindPage(uint64_t record_bytes, WindowRecord* record) {
     ++record->slot;
   }
 }
-
-constexpr uint64_t kGranularity = 2 * kMiB;  // of the memory of all GPUs that have windows
 
 }  // namespace
 
@@ -70,7 +67,7 @@ const PlacedWindows::Window* PlacedWindows::WindowOf(ncclComm_t communicator, CU
 
 void PlacedWindows::Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
   MutexLock lock(mutex_);
-  Placed& placed = communicators_.try_emplace(communicator, Placed{WindowLayout(kGranularity)}).first->second;
+  Placed& placed = communicators_[communicator];
   const WindowSpot spot = placed.SpotOf(record);
   placed.layout.Learn(bytes, spot);
   placed.windows.insert_or_assign(address, Window{bytes, spot, record});

@@ -72,7 +72,7 @@ class PlacedWindows {
     WindowRecord record;
   };
   struct Placed {
-    WindowLayout layout;
+    WindowLayout layout = {};
     std::vector<uint64_t> pages = {};  // of records, as we came to see them
     std::map<CUdeviceptr, Window> windows = {};
 

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/library/base/bytes.h"
-
 namespace commpool::internal {
 
 uint64_t WindowLayout::LowestGap(uint64_t bytes) const {
   uint64_t from = 0;
   for (auto taken = taken_.begin(); taken != taken_.end() && taken->first < from + bytes; ++taken) {
-    from = RoundUp(taken->second, granularity_);
+    from = RoundUp(taken->second, kGranularity);
   }
   return from;
 }

@@ -17,6 +17,8 @@
 #include <set>
 #include <vector>
 
+#include "src/library/base/bytes.h"
+
 namespace commpool::internal {
 
 struct WindowSpot {
@@ -29,9 +31,7 @@ struct WindowSpot {
 class WindowLayout {
  public:
   static constexpr uint32_t kRecordsOfPage = 64;
-
-  // `granularity`: that of addresses in bytes.
-  explicit WindowLayout(uint64_t granularity) : granularity_(granularity) {}
+  static constexpr uint64_t kGranularity = 2 * kMiB;  // of the addresses: of the memory of all GPUs that have windows
 
   // Where a window of so many bytes would come.
   WindowSpot Next(uint64_t bytes) const { return {LowestGap(bytes), NextRecord()}; }
@@ -49,7 +49,6 @@ class WindowLayout {
   void OpenPages(uint32_t count);
   void TakeRecord(uint32_t record);
 
-  uint64_t granularity_;
   std::map<uint64_t, uint64_t> taken_ = {};  // ends, by offsets; they do not overlap
   std::set<uint32_t> free_records_ = {};     // of the pages that there are
   std::vector<uint32_t> open_pages_ = {};    // that have free records; the one that serves is last
