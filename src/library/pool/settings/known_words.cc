@@ -1,8 +1,10 @@
 // What COMMPOOL_CONF may say: splits it into entries, and translates strategies and PyTorch's keys into our settings.
 #include "src/library/pool/settings/known_words.h"
 
-#include <array>
+#include <algorithm>
+#include <iterator>
 
+#include "src/library/base/failure.h"
 #include "src/library/base/nearest.h"
 #include "src/library/base/printable.h"
 #include "src/library/pool/settings/setting_table.h"
@@ -35,16 +37,19 @@ SettingEntry EntryOf(std::string_view text) {
   return entry;
 }
 
+// Our keys that are no rows of the table.
+constexpr const char* kOtherKeys[] = {kStrategyKey, kDeviceLimitKey, kFractionKey, kHeadroomKey, kBudgetKey};
+
 // What each strategy sets, in the words of COMMPOOL_CONF: so it is read and checked like a setting of the user's.
-constexpr std::array kStrategies = {
+constexpr Strategy kStrategies[] = {
     // Pages move only when memory runs short. Until then the pool is as fast as a fixed one.
-    Strategy{"heuristic", "mode:expandable,moves:under_pressure"},
+    {"heuristic", "mode:expandable,moves:under_pressure"},
     // Asks again twice before it is out of memory: other processes may release some meanwhile.
-    Strategy{"nmalloc", "nmalloc:3"},
+    {"nmalloc", "nmalloc:3"},
     // Says the defaults, so that a pool's own entry can take it out of a general strategy.
-    Strategy{"caching_allocator", "mode:fixed,release_threshold:none"},
+    {"caching_allocator", "mode:fixed,release_threshold:none"},
     // Grows seldom, and in large pieces.
-    Strategy{"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
+    {"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
 };
 
 // Keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that commpool has no key for. `why` goes on from "this is PyTorch's alone:
@@ -62,40 +67,36 @@ constexpr const char* kNoHostMemory = "this is about PyTorch's own pinned memory
 
 // A program that moves from PyTorch's allocator has such keys: silence would let it believe that they still do
 // something.
-constexpr std::array kForeignKeys = {
-    ForeignKey{"backend", "it chooses PyTorch's allocator; commpool's is backing: vmm, nccl or cuda"},
-    ForeignKey{"max_split_size_mb", kAlwaysSplits},
-    ForeignKey{"max_non_split_rounding_mb", kAlwaysSplits},
-    ForeignKey{"roundup_power2_divisions",
-               "commpool rounds to multiples of alignment, and small blocks to classes that waste at most 3.2 %: "
-               "alignment:BYTES is the nearest"},
-    ForeignKey{"large_segment_size_mb", "commpool's segment:BYTES is the least size of every segment"},
-    ForeignKey{"expandable_segments_reserve", "commpool's expandable pools reserve addresses as they need them"},
-    ForeignKey{"expandable_segments_reserve_by_class",
-               "commpool's expandable pools reserve addresses as they need them"},
-    ForeignKey{"throw_on_cudamalloc_oom", "commpool searches for memory before it says that there is none: nmalloc:N"},
-    ForeignKey{"graph_capture_record_stream_reuse",
-               "commpool reuses what a capture freed in the order of its streams, always"},
-    ForeignKey{"pinned_use_cuda_host_register", kNoHostMemory},
-    ForeignKey{"pinned_num_register_threads", kNoHostMemory},
-    ForeignKey{"pinned_use_background_threads", kNoHostMemory},
-    ForeignKey{"pinned_reserve_segment_size_mb", kNoHostMemory},
-    ForeignKey{"pinned_max_round_threshold_mb", kNoHostMemory},
-    ForeignKey{"pinned_max_cached_size_mb", kNoHostMemory},
-    ForeignKey{"pinned_free_catch_all", kNoHostMemory},
+constexpr ForeignKey kForeignKeys[] = {
+    {"backend", "it chooses PyTorch's allocator; commpool's is backing: vmm, nccl or cuda"},
+    {"max_split_size_mb", kAlwaysSplits},
+    {"max_non_split_rounding_mb", kAlwaysSplits},
+    {"roundup_power2_divisions",
+     "commpool rounds to multiples of alignment, and small blocks to classes that waste at most 3.2 %: "
+     "alignment:BYTES is the nearest"},
+    {"large_segment_size_mb", "commpool's segment:BYTES is the least size of every segment"},
+    {"expandable_segments_reserve", "commpool's expandable pools reserve addresses as they need them"},
+    {"expandable_segments_reserve_by_class", "commpool's expandable pools reserve addresses as they need them"},
+    {"throw_on_cudamalloc_oom", "commpool searches for memory before it says that there is none: nmalloc:N"},
+    {"graph_capture_record_stream_reuse", "commpool reuses what a capture freed in the order of its streams, always"},
+    {"pinned_use_cuda_host_register", kNoHostMemory},
+    {"pinned_num_register_threads", kNoHostMemory},
+    {"pinned_use_background_threads", kNoHostMemory},
+    {"pinned_reserve_segment_size_mb", kNoHostMemory},
+    {"pinned_max_round_threshold_mb", kNoHostMemory},
+    {"pinned_max_cached_size_mb", kNoHostMemory},
+    {"pinned_free_catch_all", kNoHostMemory},
 };
 
 // For the message about an unknown word. PyTorch's other keys are left out: they have answers of their own.
 std::vector<std::string_view> KnownWords() {
   std::vector<std::string_view> words;
   for (const SettingRow& row : SettingRows()) words.push_back(row.key);
-  for (const char* const key :
-       {kStrategyKey, kDeviceLimitKey, kFractionKey, kHeadroomKey, kBudgetKey, "expandable_segments"}) {
-    words.push_back(key);
-  }
+  words.insert(words.end(), std::begin(kOtherKeys), std::end(kOtherKeys));
+  words.push_back("expandable_segments");
   for (const Strategy& strategy : kStrategies) {
-    if (FindSettingRow(strategy.name) == nullptr)
-      words.push_back(strategy.name);  // nmalloc is a strategy and a setting
+    // nmalloc is a strategy and a setting.
+    if (FindSettingRow(strategy.name) == nullptr) words.push_back(strategy.name);
   }
   return words;
 }
@@ -110,29 +111,27 @@ std::string Joined(const std::vector<std::string_view>& words) {
 // Lists all words, because the nearest one may be wrong.
 Status UnknownWord(const SettingEntry& entry) {
   if (const size_t sign = entry.text.find('='); sign != std::string::npos) {
-    const std::string text(entry.text);
-    return WrongSetting(entry,
-                        "write " + Printable(text.substr(0, sign) + ":" + text.substr(sign + 1)) + ", with a colon");
+    return InvalidArgument("write ", Printable(std::string(entry.text).replace(sign, 1, ":")), ", with a colon");
   }
   const std::vector<std::string_view> words = KnownWords();
-  return WrongSetting(entry, "there is no setting \"" + Printable(entry.key) + "\"; the nearest is " +
-                                 std::string(Nearest(entry.key, words)) + ", and the known ones are " + Joined(words));
+  return InvalidArgument("there is no setting \"", Printable(entry.key), "\"; the nearest is ",
+                         Nearest(entry.key, words), ", and the known ones are ", Joined(words));
 }
 
 // PyTorch's switches are True and False. One of them chooses a pool's mode. The other says what commpool always does,
 // so True is no setting, and False cannot be had.
-Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
+Result<std::optional<SettingEntry>> Switched(const SettingEntry& entry) {
   const bool on = entry.value == "True" || entry.value == "true";
-  if (!on && entry.value != "False" && entry.value != "false") return WrongSetting(entry, "it may be True or False");
+  if (!on && entry.value != "False" && entry.value != "false") return InvalidArgument("it may be True or False");
   if (entry.key == "expandable_segments") {
     SettingEntry mode = entry;
     // Its `text` stays as the user wrote it. So a message about the mode shows PyTorch's words.
     mode.key = "mode";
     mode.value = on ? "expandable" : "fixed";
-    return std::vector<SettingEntry>{mode};
+    return std::optional(mode);
   }
-  if (on) return std::vector<SettingEntry>();  // release_lock_on_cudamalloc: our pools never hold a lock there
-  return WrongSetting(entry, "commpool holds no lock while the driver makes memory, always");
+  if (on) return std::optional<SettingEntry>();  // release_lock_on_cudamalloc: our pools never hold a lock there
+  return InvalidArgument("commpool holds no lock while the driver makes memory, always");
 }
 
 }  // namespace
@@ -156,10 +155,6 @@ std::vector<SettingEntry> SplitSettings(std::string_view text) {
   return entries;
 }
 
-Status WrongSetting(const SettingEntry& entry, const std::string& why) {
-  return Status(StatusCode::kInvalidArgument, "COMMPOOL_CONF says " + Printable(entry.text) + ": " + why);
-}
-
 // A linear search, as everywhere in the settings: the lists are short, and read at a pool's creation only.
 const Strategy* FindStrategy(std::string_view name) {
   for (const Strategy& strategy : kStrategies) {
@@ -170,7 +165,7 @@ const Strategy* FindStrategy(std::string_view name) {
 
 // Every entry passes here, ours too. A key of PyTorch that we do not have gets an answer of its own, which says what to
 // write instead, or why nothing is needed.
-Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
+Result<std::optional<SettingEntry>> InOwnWords(const SettingEntry& entry) {
   // `text` stays as the user wrote it, for messages.
   SettingEntry own = entry;
   // A strategy's name alone. With a colon it may be the name of a setting: nmalloc:5.
@@ -180,12 +175,12 @@ Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
   }
   if (own.key == "expandable_segments" || own.key == "release_lock_on_cudamalloc") return Switched(own);
   // Values are checked later, with the row: here only whether there is one.
-  const bool ours = FindSettingRow(own.key) != nullptr || own.key == kStrategyKey || own.key == kDeviceLimitKey ||
-                    own.key == kFractionKey || own.key == kHeadroomKey || own.key == kBudgetKey;
-  if (ours && !own.value.empty()) return std::vector<SettingEntry>{own};
-  if (ours) return WrongSetting(entry, "it has no value: write " + own.key + ":VALUE");
+  const bool ours = FindSettingRow(own.key) != nullptr ||
+                    std::find(std::begin(kOtherKeys), std::end(kOtherKeys), own.key) != std::end(kOtherKeys);
+  if (ours && !own.value.empty()) return std::optional(own);
+  if (ours) return InvalidArgument("it has no value: write ", own.key, ":VALUE");
   for (const ForeignKey& foreign : kForeignKeys) {
-    if (own.key == foreign.key) return WrongSetting(entry, std::string("this is PyTorch's alone: ") + foreign.why);
+    if (own.key == foreign.key) return InvalidArgument("this is PyTorch's alone: ", foreign.why);
   }
   return UnknownWord(entry);
 }

@@ -2,6 +2,7 @@
 // beside the settings of pools: strategies, and PyTorch's keys. Pure functions: any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +25,6 @@ struct SettingEntry {
 // means nothing is refused by InOwnWords.
 std::vector<SettingEntry> SplitSettings(std::string_view text);
 
-// kInvalidArgument, with the setting as the user wrote it.
-Status WrongSetting(const SettingEntry& entry, const std::string& why);
-
 // Keys that are no rows of the table: the first four are for devices, the last one for several settings at once.
 // Settings reads them itself, so FindSettingRow finds none of them.
 inline constexpr const char* kDeviceLimitKey = "device_limit";
@@ -48,6 +46,6 @@ const Strategy* FindStrategy(std::string_view name);
 // Translates an entry into our own words: the name of a strategy becomes strategy:NAME, and a key of PyTorch becomes
 // our key of the same meaning. Returns no entry for a setting that commpool has in any case. kInvalidArgument for an
 // unknown word; also for a setting that only PyTorch has, with advice what to write instead.
-Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry);
+Result<std::optional<SettingEntry>> InOwnWords(const SettingEntry& entry);
 
 }  // namespace commpool::internal

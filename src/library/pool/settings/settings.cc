@@ -2,6 +2,7 @@
 // open, for each pool that is made.
 #include "src/library/pool/settings/settings.h"
 
+#include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/pool/settings/setting_table.h"
 
@@ -12,39 +13,38 @@ namespace {
 // The words by which programs and reports tell a setting from the environment.
 std::string SourceOf(const std::string& text) { return "COMMPOOL_CONF " + text; }
 
+// With the setting as the user wrote it.
+Status WrongSetting(const SettingEntry& entry, const Status& why) {
+  return InvalidArgument("COMMPOOL_CONF says ", Printable(entry.text), ": ", why.message());
+}
+
 // Whether a pool with only this setting would be valid. A mistake shows at the program's first call, and not when the
 // first pool that it concerns is made.
 Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
   // Of defaults. What depends on the pool is asked by the row's `fits`, once there is a pool.
   PoolConfiguration configuration;
-  Status status = row.set(entry.value, configuration);
-  if (status.ok()) status = CheckConfiguration(configuration);
-  return status.ok() ? status : WrongSetting(entry, status.message());
+  COMMPOOL_TRY(row.set(entry.value, configuration));
+  return CheckConfiguration(configuration);
 }
 
 // The keys of devices: the limit as bytes, or as a share of the memory; what is left to others.
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   const bool budget = entry.key == kBudgetKey;
-  if (!budget && !entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
-  if (budget && entry.pool.empty()) return WrongSetting(entry, "write NAME." + entry.text + ", with the budget's name");
-  // So that one place adds the entry to the message of either.
-  const auto read = [&]() -> Status {
-    if (entry.key == kFractionKey) {
-      limit.fraction = COMMPOOL_TRY(ReadShare(entry.value));
-    } else {
-      const uint64_t bytes = COMMPOOL_TRY(ReadBytes(entry.value));
-      if (budget) {
-        limit.budgets[entry.pool] = bytes;
-      } else if (entry.key == kHeadroomKey) {
-        limit.headroom = entry.value == "none" ? 0 : bytes;
-      } else {
-        limit.bytes = bytes;
-      }
-    }
+  if (!budget && !entry.pool.empty()) return InvalidArgument("it is for devices, and names no pool");
+  if (budget && entry.pool.empty()) return InvalidArgument("write NAME.", entry.text, ", with the budget's name");
+  if (entry.key == kFractionKey) {
+    limit.fraction = COMMPOOL_TRY(ReadShare(entry.value));
     return Status();
-  };
-  const Status status = read();
-  return status.ok() ? status : WrongSetting(entry, status.message());
+  }
+  const uint64_t bytes = COMMPOOL_TRY(ReadBytes(entry.value));
+  if (budget) {
+    limit.budgets[entry.pool] = bytes;
+  } else if (entry.key == kHeadroomKey) {
+    limit.headroom = entry.value == "none" ? 0 : bytes;
+  } else {
+    limit.bytes = bytes;
+  }
+  return Status();
 }
 
 // The value that a strategy gives a key; empty where it gives none.
@@ -62,10 +62,8 @@ std::string ValueIn(const Strategy& strategy, const std::string& key) {
 Result<Settings> Settings::Parse(const std::string& text) {
   Settings settings;
   for (const SettingEntry& written : SplitSettings(text)) {
-    std::vector<SettingEntry> own = COMMPOOL_TRY(InOwnWords(written));
-    for (const SettingEntry& entry : own) {
-      COMMPOOL_TRY(settings.Add(entry));
-    }
+    const Status added = settings.Add(written);
+    if (!added.ok()) return WrongSetting(written, added);
   }
   return settings;
 }
@@ -78,29 +76,33 @@ Settings Settings::Refusing(const Status& why) {
 }
 
 // Two entries for one key are refused even if they agree.
-Status Settings::Add(const SettingEntry& entry) {
+Status Settings::Add(const SettingEntry& written) {
+  const std::optional<SettingEntry> entry = COMMPOOL_TRY(InOwnWords(written));
+  if (!entry) return Status();
   for (const SettingEntry& other : entries_) {
-    if (other.key != entry.key || other.pool != entry.pool) continue;
-    return WrongSetting(entry, "so does " + other.text + " before it: which one counts?");
+    if (other.key != entry->key || other.pool != entry->pool) continue;
+    return InvalidArgument("so does ", other.text, " before it: which one counts?");
   }
   // Before the checks: a wrong entry ends Parse, and the list goes with it.
-  entries_.push_back(entry);
-  if (const SettingRow* const row = FindSettingRow(entry.key)) return CheckEntry(*row, entry);
-  if (entry.key != kStrategyKey) return ReadDeviceLimit(entry, device_limit_);
-  if (FindStrategy(entry.value) != nullptr) return Status();
-  return WrongSetting(entry, "it may be heuristic, nmalloc, caching_allocator or pooled");
+  entries_.push_back(*entry);
+  if (const SettingRow* const row = FindSettingRow(entry->key)) return CheckEntry(*row, *entry);
+  if (entry->key != kStrategyKey) return ReadDeviceLimit(*entry, device_limit_);
+  if (FindStrategy(entry->value) != nullptr) return Status();
+  return InvalidArgument("it may be heuristic, nmalloc, caching_allocator or pooled");
 }
 
 // Entries for this pool come before those for all pools. Among each, the key itself comes before a strategy that sets
 // it.
-Settings::Found Settings::Find(const char* key, const std::string& pool) const {
+SettingEntry Settings::Find(const char* key, const std::string& pool) const {
   // An entry for all pools has the empty name.
   for (const std::string& name : {pool, std::string()}) {
-    Found by_strategy;
+    SettingEntry by_strategy;
     for (const SettingEntry& entry : entries_) {
       if (entry.pool != name) continue;
-      if (entry.key == key) return {entry.value, &entry};
-      if (entry.key == kStrategyKey) by_strategy = {ValueIn(*FindStrategy(entry.value), key), &entry};
+      if (entry.key == key) return entry;
+      if (entry.key != kStrategyKey) continue;
+      by_strategy = entry;
+      by_strategy.value = ValueIn(*FindStrategy(entry.value), key);
     }
     if (!by_strategy.value.empty()) return by_strategy;
   }
@@ -114,19 +116,19 @@ Status Settings::ApplyTo(PoolConfiguration& configuration) const {
     // The program's code wins.
     // A row without an option has no bit, so no code can have set it.
     if ((configuration.given & row.option) != 0) continue;
-    const Found found = Find(row.key, configuration.name);
-    if (found.entry == nullptr) continue;
+    const SettingEntry found = Find(row.key, configuration.name);
+    if (found.value.empty()) continue;
     // Tried on a copy: a value that does not fit must leave nothing behind.
     PoolConfiguration changed = configuration;
     Status status = row.set(found.value, changed);
     if (status.ok()) status = row.fits(changed);
     if (status.ok()) {
       // For messages: a pool that fails later says which settings it got from COMMPOOL_CONF.
-      changed.sources.push_back({row.key, found.entry->text});
+      changed.sources.push_back({row.key, found.text});
       configuration = std::move(changed);
-    } else if (!found.entry->pool.empty() && found.entry->key == row.key) {
+    } else if (!found.pool.empty() && found.key == row.key) {
       // An entry of its own names the pool and so must fit; a general one, and a strategy's, skips it.
-      return WrongSetting(*found.entry, status.message());
+      return WrongSetting(found, status);
     }
   }
   return WithSources(CheckConfiguration(configuration), configuration.sources);

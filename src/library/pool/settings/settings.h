@@ -43,16 +43,12 @@ class Settings {
   std::vector<SettingLine> Describe() const;
 
  private:
-  // The value of a key for one pool, and which entry it came from.
-  struct Found {
-    std::string value;
-    const SettingEntry* entry = nullptr;  // null: COMMPOOL_CONF has none
-  };
-
-  // Refuses a second entry for one key and pool, and a value that is wrong by itself.
-  Status Add(const SettingEntry& entry);
-  // By the order at the top of this file. Walks over all entries: there are few, and only a new pool asks.
-  Found Find(const char* key, const std::string& pool) const;
+  // Refuses an unknown word, a second entry for one key and pool, and a value that is wrong by itself.
+  Status Add(const SettingEntry& written);
+  // The entry that gives a key its value for one pool, with that value, also where the entry names a strategy. An empty
+  // value: COMMPOOL_CONF has none. By the order at the top of this file. Walks over all entries: there are few, and
+  // only a new pool asks.
+  SettingEntry Find(const char* key, const std::string& pool) const;
 
   // OK, unless COMMPOOL_CONF is wrong: then each pool fails with it.
   Status refusal_;
