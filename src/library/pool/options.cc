@@ -47,8 +47,10 @@ bool IsOfADevice(const BackingRequest& backing) {
   return backing.placement.kind == Placement::Kind::kDevice && FindBacking(backing.kind)->places != Places::kHost;
 }
 
-// Asked for a program's mode, and for one that COMMPOOL_CONF would choose.
-Status WhyNotExpandable(const PoolConfiguration& options) {
+// Asked for a program's mode, and for one that COMMPOOL_CONF would choose. A general setting of COMMPOOL_CONF then
+// skips a pool that cannot be expandable.
+Status CheckMode(const PoolConfiguration& options) {
+  if (options.mode == Mode::kFixed) return Status();
   if (options.symmetric()) {
     return Invalid(
         "mode EXPANDABLE excludes symmetric_across: windows are registered, and what is registered may not "
@@ -72,7 +74,7 @@ Status CheckConfiguration(const PoolConfiguration& options) {
   if (options.symmetric() && options.replays == Replays::kOneAtATime) {
     return Invalid("replays ONE_AT_A_TIME excludes symmetric_across: a symmetric pool reuses nothing in a graph");
   }
-  return options.mode == Mode::kExpandable ? WhyNotExpandable(options) : Status();
+  return CheckMode(options);
 }
 
 }  // namespace commpool::internal

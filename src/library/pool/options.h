@@ -146,7 +146,7 @@ Status CheckConfiguration(const PoolConfiguration& options);
 // Whether the memory is a device's: a budget is of no other.
 bool IsOfADevice(const BackingRequest& backing);
 
-// OK where such a pool could be expandable.
-Status WhyNotExpandable(const PoolConfiguration& options);
+// Whether the pool can have its mode: OK for a fixed one.
+Status CheckMode(const PoolConfiguration& options);
 
 }  // namespace commpool::internal

@@ -37,9 +37,6 @@ std::string ShowShare(double share) {
 // The error for a wrong value. The caller puts the entry of COMMPOOL_CONF before it (WrongSetting).
 Status May(const std::string& values) { return InvalidArgument("it may be ", values); }
 
-// For settings that every pool may have.
-Status Fits(const PoolConfiguration&) { return Status(); }
-
 // Some backings can be chosen in code only. COMMPOOL_CONF has no functions for a backing of the program's own. And a
 // program that does not expect memory of the host would compute there.
 bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary && row.places != Places::kHost; }
@@ -68,19 +65,14 @@ Status BackingFits(const PoolConfiguration& pool) {
     return no("the pool lies in host memory, and this backing makes none");
   }
   COMMPOOL_TRY(GrantsFit(pool));
-  return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
+  return CheckMode(pool);
 }
 
-// Whether the pool can be expandable is asked afterwards (ModeFits).
+// Whether the pool can be expandable is asked afterwards (CheckMode).
 Status SetMode(const std::string& value, PoolConfiguration& pool) {
   if (value != "fixed" && value != "expandable") return May("fixed or expandable");
   pool.mode = value == "fixed" ? Mode::kFixed : Mode::kExpandable;
   return Status();
-}
-
-// Also asked for the default: a general setting then skips a pool that cannot be expandable.
-Status ModeFits(const PoolConfiguration& pool) {
-  return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }
 
 // What peers may do with the memory. GrantsFit asks afterwards whether the backing can hold them to it.
@@ -185,32 +177,28 @@ constexpr auto kSegment = &PoolConfiguration::segment_bytes;
 
 using Pool = const PoolConfiguration&;
 // Backing before mode and grants, and limit before segment: the later checks read what the earlier rows have set.
-constexpr std::array kRows = {
-    SettingRow{"backing", COMMPOOL_OPTION_BACKING, SetBacking,
-               [](Pool pool) { return std::string(Name(pool.backing.kind)); }, BackingFits},
-    SettingRow{"mode", COMMPOOL_OPTION_MODE, SetMode,
-               [](Pool pool) { return std::string(pool.mode == Mode::kFixed ? "fixed" : "expandable"); }, ModeFits},
-    SettingRow{"moves", COMMPOOL_OPTION_MOVES, SetMoves,
-               [](Pool pool) { return std::string(pool.moves == Moves::kEager ? "eager" : "under_pressure"); }, Fits},
-    SettingRow{"grants", COMMPOOL_OPTION_GRANTS, SetGrants,
-               [](Pool pool) { return std::string(pool.backing.grants == Grants::kRead ? "read" : "read_write"); },
-               GrantsFit},
-    // A row whose check is Fits may still give a wrong pool: CheckConfiguration judges the whole at the end.
-    SettingRow{"limit", COMMPOOL_OPTION_LIMIT, SetBytes<kLimit>, ShowBytesOf<kLimit>, Fits},
-    SettingRow{"budget", COMMPOOL_OPTION_BUDGET, SetBudget,
-               [](Pool pool) { return pool.budget.empty() ? std::string("none") : pool.budget; }, BudgetFits},
-    SettingRow{"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
-    SettingRow{"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>,
-               Fits},
-    SettingRow{"alignment", COMMPOOL_OPTION_ALIGNMENT, SetBytes<kAlignment>, ShowBytesOf<kAlignment>, Fits},
-    SettingRow{"release_threshold", COMMPOOL_OPTION_RELEASE_THRESHOLD, SetBytes<kThreshold>, ShowBytesOf<kThreshold>,
-               Fits},
-    SettingRow{"deadline", COMMPOOL_OPTION_DEADLINE, SetDeadline, ShowDeadline, Fits},
+constexpr SettingRow kRows[] = {
+    {"backing", COMMPOOL_OPTION_BACKING, SetBacking, [](Pool pool) { return std::string(Name(pool.backing.kind)); },
+     BackingFits},
+    {"mode", COMMPOOL_OPTION_MODE, SetMode,
+     [](Pool pool) { return std::string(pool.mode == Mode::kFixed ? "fixed" : "expandable"); }, CheckMode},
+    {"moves", COMMPOOL_OPTION_MOVES, SetMoves,
+     [](Pool pool) { return std::string(pool.moves == Moves::kEager ? "eager" : "under_pressure"); }},
+    {"grants", COMMPOOL_OPTION_GRANTS, SetGrants,
+     [](Pool pool) { return std::string(pool.backing.grants == Grants::kRead ? "read" : "read_write"); }, GrantsFit},
+    // A row without a check may still give a wrong pool: CheckConfiguration judges the whole at the end.
+    {"limit", COMMPOOL_OPTION_LIMIT, SetBytes<kLimit>, ShowBytesOf<kLimit>},
+    {"budget", COMMPOOL_OPTION_BUDGET, SetBudget,
+     [](Pool pool) { return pool.budget.empty() ? std::string("none") : pool.budget; }, BudgetFits},
+    {"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
+    {"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>},
+    {"alignment", COMMPOOL_OPTION_ALIGNMENT, SetBytes<kAlignment>, ShowBytesOf<kAlignment>},
+    {"release_threshold", COMMPOOL_OPTION_RELEASE_THRESHOLD, SetBytes<kThreshold>, ShowBytesOf<kThreshold>},
+    {"deadline", COMMPOOL_OPTION_DEADLINE, SetDeadline, ShowDeadline},
     // The last two have no option in code: a program asks again by itself, and PyTorch's users know them by these
     // names.
-    SettingRow{"nmalloc", 0, SetAttempts, [](Pool pool) { return std::to_string(pool.attempts); }, Fits},
-    SettingRow{"garbage_collection_threshold", 0, SetCollection,
-               [](Pool pool) { return ShowShare(pool.collection_share); }, Fits},
+    {"nmalloc", 0, SetAttempts, [](Pool pool) { return std::to_string(pool.attempts); }},
+    {"garbage_collection_threshold", 0, SetCollection, [](Pool pool) { return ShowShare(pool.collection_share); }},
 };
 
 }  // namespace

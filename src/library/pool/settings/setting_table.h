@@ -23,8 +23,8 @@ struct SettingRow {
   // Written as in COMMPOOL_CONF.
   // `set` can read it.
   std::string (*show)(const PoolConfiguration& configuration);
-  // Checks a pool with the value set: OK, or why such a pool cannot have it.
-  Status (*fits)(const PoolConfiguration& configuration);
+  // Checks a pool with the value set: OK, or why such a pool cannot have it. By default every pool may have it.
+  Status (*fits)(const PoolConfiguration& configuration) = [](const PoolConfiguration&) { return Status(); };
 };
 
 // In the order of setting: a row may read what earlier rows have set. The rows live as long as the process.
