@@ -142,11 +142,9 @@ std::vector<SettingLine> Settings::Describe() const {
   static_cast<void>(ApplyTo(general));
   std::vector<SettingLine> lines = DescribePool(general);
   const auto add = [&](const char* key, const std::string& otherwise) {
-    SettingLine line{"", key, otherwise, "default"};
-    for (const SettingEntry& entry : entries_) {
-      if (entry.key == key && entry.pool.empty()) line = {"", key, entry.value, SourceOf(entry.text)};
-    }
-    lines.insert(lines.begin(), std::move(line));
+    const SettingEntry entry = Find(key, "");
+    const bool set = !entry.value.empty();
+    lines.insert(lines.begin(), {"", key, set ? entry.value : otherwise, set ? SourceOf(entry.text) : "default"});
   };
   // Each goes to the front, so the strategy is the first line in the end.
   add(kHeadroomKey, "0");
