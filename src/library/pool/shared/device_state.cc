@@ -112,9 +112,7 @@ Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& p
   }
   MutexLock lock(mutex_);
   std::shared_ptr<MemoryAccount>& account = host_accounts_[placement.numa_node];
-  if (account == nullptr) {
-    account = std::make_shared<MemoryAccount>(NameOf(placement));
-  }
+  if (account == nullptr) account = std::make_shared<MemoryAccount>(NameOf(placement));
   return account;
 }
 

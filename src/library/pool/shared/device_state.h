@@ -36,11 +36,13 @@ class AnnouncedCaptures {
 
   // One load each, because allocations ask them.
   bool any() const { return all_.load(std::memory_order_acquire) > 0; }
-  bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
+  bool OnDevice(int device) const { return on_device_[IndexOf(device)].load(std::memory_order_acquire) > 0; }
 
   // Call it where a destroyed pool cannot release its memory now: a later call of OtherPools asks the pool again, once
   // no capture is open.
   void Postpone() { postponed_.store(true, std::memory_order_release); }
+  // Whether such a call would find something to do.
+  bool postponed() const { return !any() && postponed_.load(std::memory_order_acquire); }
   bool TakePostponed() { return !any() && postponed_.exchange(false, std::memory_order_acq_rel); }
 
  private:
@@ -48,11 +50,10 @@ class AnnouncedCaptures {
 
   void Count(const std::set<int>& devices, int change) {
     all_.fetch_add(change, std::memory_order_acq_rel);
-    for (const int device : devices) CountOf(device).fetch_add(change, std::memory_order_acq_rel);
+    for (const int device : devices) on_device_[IndexOf(device)].fetch_add(change, std::memory_order_acq_rel);
   }
   // Two devices that share a count forbid waits for each other: too careful, and never wrong.
-  std::atomic<int>& CountOf(int device) { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
-  const std::atomic<int>& CountOf(int device) const { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
+  static size_t IndexOf(int device) { return static_cast<size_t>(device) % kMostDevices; }
 
   std::atomic<bool> postponed_{false};
   // Captures, whichever devices they have.
