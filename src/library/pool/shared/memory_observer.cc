@@ -28,15 +28,15 @@ MemoryObserver::MemoryObserver(const Driver& driver, const StreamPlaces& places,
   const char* (*setting)(const char* key) = nullptr;
   Find(driver, "commpoolEmulatorSetting", setting);
   const char* const races = setting == nullptr ? nullptr : setting("races");
-  emulator_watches_blocks_ =
-      races != nullptr && std::strcmp(races, "yes") == 0 && block_allocated_ != nullptr && block_freed_ != nullptr;
-  watches_blocks_ = emulator_watches_blocks_ || heaps_ != nullptr;
+  const bool follows = races != nullptr && std::strcmp(races, "yes") == 0 && block_freed_ != nullptr;
+  if (!follows) block_allocated_ = nullptr;
+  watches_blocks_ = block_allocated_ != nullptr || heaps_ != nullptr;
 }
 
 // The emulator follows streams by their handles, a tool does not.
 void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                                    const std::string& pool) const {
-  if (emulator_watches_blocks_ && (stream == kNoStream || IsReachable(stream))) {
+  if (block_allocated_ != nullptr && (stream == kNoStream || IsReachable(stream))) {
     const CUstream handle = stream == kNoStream ? reinterpret_cast<CUstream>(kNoStream) : StreamOfKey(stream);
     std::optional<ContextGuard> current;
     if (IsDefault(handle)) current.emplace(*driver_, places_->At(PlaceOf(stream)).context);
@@ -47,7 +47,7 @@ void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t r
 
 // By the address alone: both know the block.
 void MemoryObserver::TellFreed(CUdeviceptr address) const {
-  if (emulator_watches_blocks_) block_freed_(address);
+  if (block_allocated_ != nullptr) block_freed_(address);
   if (heaps_ != nullptr) heaps_->Freed(address);
 }
 

@@ -71,10 +71,10 @@ class MemoryObserver {
   nvtx::Heaps* heaps_ = nullptr;  // null where no tool takes them
   // The emulator's functions (src/emulator/extension.h). All null with a real driver, some with an older emulator.
   void (*segment_sleeps_)(CUdeviceptr address, size_t bytes, int asleep) = nullptr;
+  // Null too where the emulator does not watch blocks.
   void (*block_allocated_)(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool) = nullptr;
   void (*block_freed_)(CUdeviceptr address) = nullptr;
   void (*capture_announced_)(CUstream stream, int announced) = nullptr;
-  bool emulator_watches_blocks_ = false;
   bool watches_blocks_ = false;
 };
 
