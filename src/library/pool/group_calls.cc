@@ -204,12 +204,9 @@ Result<Pools> Find(Runtime& runtime, PoolHandles handles) {
 Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Queue&)> together,
                FunctionRef<Status(Pool&, size_t place)> for_one) {
-  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
-  if (handles.size() == 1) {
-    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
-    return for_one(*pool, 0);
-  }
   const Pools pools = COMMPOOL_TRY(Find(runtime, handles));
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
+  if (pools.size() == 1) return for_one(*pools.front(), 0);
   COMMPOOL_TRY(CheckComplete(pools));
   std::vector<Used> used;
   for (size_t place = 0; place < pools.size(); ++place) {

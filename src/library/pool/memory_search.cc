@@ -54,6 +54,16 @@ void Shorten(Rows& rows) {
   rows.push_back({std::to_string(others) + " others together", rest});
 }
 
+// A line before the pools of a budget.
+std::string DescribeBudget(DeviceTable& devices, int device, const std::string& name) {
+  const auto account = devices.AccountOf({.device = device}, name);
+  if (!account.ok()) return "";
+  const MemoryAccount& budget = **account;
+  return "\n  budget " + name + ": " + FormatBytes(budget.taken()) + " of " +
+         (budget.limit() == UINT64_MAX ? "no limit" : FormatBytes(budget.limit())) + ", " + FormatBytes(budget.peak()) +
+         " at peak";
+}
+
 }  // namespace
 
 // All() is a copy, so the table's lock is free while a pool releases, and the pool stays alive. Every pool decides
@@ -114,22 +124,14 @@ std::string MemorySearch::DescribeHolders(int device) {
   };
   std::string budget;
   for (const auto& [name, statistics, of] : rows) {
-    if (of != std::exchange(budget, of)) text += of.empty() ? "\n  without a budget:" : DescribeBudget(device, of);
+    if (of != std::exchange(budget, of))
+      text += of.empty() ? "\n  without a budget:" : DescribeBudget(runtime_.devices, device, of);
     add(name, FormatBytes(statistics.reserved_bytes.current), FormatBytes(statistics.allocated_bytes.current),
         statistics.free_bytes, FormatBytes(statistics.largest_free_block_bytes));
   }
   for (const MemoryHolders::Held& held : runtime_.holders.Describe(device))
     add(held.name, "?", "?", held.cached_bytes, "?");
   return text;
-}
-
-std::string MemorySearch::DescribeBudget(int device, const std::string& name) const {
-  const auto account = runtime_.devices.AccountOf({.device = device}, name);
-  if (!account.ok()) return "";
-  const MemoryAccount& budget = **account;
-  return "\n  budget " + name + ": " + FormatBytes(budget.taken()) + " of " +
-         (budget.limit() == UINT64_MAX ? "no limit" : FormatBytes(budget.limit())) + ", " + FormatBytes(budget.peak()) +
-         " at peak";
 }
 
 }  // namespace commpool::internal

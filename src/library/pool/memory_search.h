@@ -22,9 +22,6 @@ class MemorySearch final : public OtherPools {
   std::string DescribeHolders(int device) override;
 
  private:
-  // A line before the pools of a budget.
-  std::string DescribeBudget(int device, const std::string& name) const;
-
   // The runtime's own.
   const PoolTable& pools_;
   RuntimeParts& runtime_;

@@ -25,13 +25,12 @@ bool IsSwitchedOff() {
 
 // This function and the next two return a reason, or an empty text where nothing is in the way.
 std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicator) {
-  const std::string device = "device " + std::to_string(communicator.device);
   int supported = 0;
   const CUresult result =
       driver.cuda.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, communicator.device);
   // An older driver does not know the attribute: that is a no.
   if (result == CUDA_SUCCESS && supported != 0) return "";
-  return device + " has no multicast: no NVSwitch, or a driver without it";
+  return "device " + std::to_string(communicator.device) + " has no multicast: no NVSwitch, or a driver without it";
 }
 
 // NCCL binds the memory's handle to a multicast object. Other processes import that object, so the handle must be of a

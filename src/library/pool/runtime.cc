@@ -366,21 +366,20 @@ void Runtime::PostponeFree(CUdeviceptr address) {
   any_postponed_.store(true, std::memory_order_relaxed);
 }
 
-CUdeviceptr Runtime::TakePostponed() {
-  MutexLock lock(postponed_mutex_);
-  const auto own = std::find_if(postponed_.begin(), postponed_.end(),
-                                [](const auto& entry) { return entry.first == std::this_thread::get_id(); });
-  if (own == postponed_.end()) return 0;
-  const CUdeviceptr address = own->second;
-  postponed_.erase(own);
-  any_postponed_.store(!postponed_.empty(), std::memory_order_relaxed);
-  return address;
-}
-
 void Runtime::FreeAllPostponed() {
   const std::optional<RelaxedCapture> relaxed = Relax();
+  // The first address that this thread postponed; 0 where none is left.
+  const auto take = [this]() -> CUdeviceptr {
+    MutexLock lock(postponed_mutex_);
+    const auto own = std::ranges::find(postponed_, std::this_thread::get_id(), &PostponedFree::first);
+    if (own == postponed_.end()) return 0;
+    const CUdeviceptr address = own->second;
+    postponed_.erase(own);
+    any_postponed_.store(!postponed_.empty(), std::memory_order_relaxed);
+    return address;
+  };
   // A free may run a function of the program that frees more.
-  while (const CUdeviceptr address = TakePostponed()) {
+  while (const CUdeviceptr address = take()) {
     const Status freed = Free(address);
     if (!freed.ok()) Log(LogLevel::kWarning, "a free that a function of the program made: " + freed.message());
   }
@@ -414,8 +413,7 @@ Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) 
   return capture;
 }
 
-// Destroyed pools may have postponed a release until no capture is open. TakePostponed asks and clears that mark.
-// ReleaseDestroyed needs the mark, so it is set again.
+// Destroyed pools may have postponed a release until no capture is open.
 Status Runtime::EndCapture(CaptureHandle capture) {
   std::shared_ptr<Pool> pool;
   {
@@ -427,9 +425,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
     captures_.erase(found);
   }
   const CUstream stream = pool->EndCapture(capture);
-  AnnouncedCaptures& announced = devices_.captures();
-  if (!announced.TakePostponed()) return Status();
-  announced.Postpone();
+  if (!devices_.captures().postponed()) return Status();
   // The program may end the stream's capture later, or have destroyed the stream: then a later call does this.
   if (!stream_names_.IsPromised(stream)) return Status();
   if (CheckNotCaptured(*driver_, stream).ok()) search_.ReleaseDestroyed();

@@ -144,8 +144,6 @@ class Runtime {
 
  private:
   void FreeAllPostponed();
-  // The first address that this thread postponed; 0 where none is left.
-  CUdeviceptr TakePostponed();
   static Status RefuseChild();
   // Devices beyond have no default pool.
   static constexpr size_t kMostDevices = 64;
@@ -208,7 +206,8 @@ class Runtime {
   Mutex mutex_{LockRank::kRuntime};
   std::atomic<bool> any_postponed_{false};
   Mutex postponed_mutex_{LockRank::kLeaf};
-  std::vector<std::pair<std::thread::id, CUdeviceptr>> postponed_ COMMPOOL_GUARDED_BY(postponed_mutex_);
+  using PostponedFree = std::pair<std::thread::id, CUdeviceptr>;
+  std::vector<PostponedFree> postponed_ COMMPOOL_GUARDED_BY(postponed_mutex_);
   // Never 0: a capture's number is its part of the pool, and 0 is the common part.
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   // The open ones; each keeps its pool alive until EndCapture.

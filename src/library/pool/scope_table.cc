@@ -67,10 +67,7 @@ ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
 
 // Any thread may end such a scope, in any order.
 bool ScopeTable::EndShared(ScopeHandle scope) {
-  const auto found = std::find_if(shared_list_.begin(), shared_list_.end(),
-                                  [&](const SharedScope& shared) { return shared.handle == scope; });
-  if (found == shared_list_.end()) return false;
-  shared_list_.erase(found);
+  if (std::erase_if(shared_list_, [&](const SharedScope& shared) { return shared.handle == scope; }) == 0) return false;
   NoteSharedChange();
   return true;
 }
