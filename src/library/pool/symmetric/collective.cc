@@ -12,14 +12,6 @@ namespace commpool::internal {
 
 namespace {
 
-// Only where the channel broke: other failures leave the ranks able to call again.
-Status WithAdvice(const Status& status) {
-  if (!BreaksChannel(status)) return status;
-  return Failure(status.code(), status.message(),
-                 ". If the rank is lost: abandon every communicator while it is alive, abort them, "
-                 "then close() or rehome()");
-}
-
 // The other ranks name their own pool, whose title has another device: so the reason speaks of "it".
 Status WithoutTitle(const Status& status, const std::string& title) {
   const std::string& message = status.message();
@@ -163,12 +155,9 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
 void Collective::AwaitStranded() {
   // This thread's own default stream is within reach: an event does instead of a wait of the host.
   const auto is_own = [](StreamKey stream) { return IsPerThread(stream) && IsReachable(stream); };
-  const auto lacks = [this](bool (*is_such)(StreamKey)) {
-    return blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, is_such);
-  };
   const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
-  if (lacks(is_own)) static_cast<void>(blocks_.FenceFreed(mine));
-  if (!lacks(MayHaveDied)) return;
+  if (blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, is_own)) static_cast<void>(blocks_.FenceFreed(mine));
+  if (!blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, MayHaveDied)) return;
   // Where the wait fails, or a capture forbids it, the frees wait for a later call.
   if (!basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
 }
@@ -231,7 +220,13 @@ void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
   Publish();
 }
 
-Status Collective::Explain(const Status& status) const { return basis_.Named(WithAdvice(status)); }
+// The advice comes only where the channel broke: other failures leave the ranks able to call again.
+Status Collective::Explain(const Status& status) const {
+  if (!BreaksChannel(status)) return basis_.Named(status);
+  return basis_.Named(Failure(status.code(), status.message(),
+                              ". If the rank is lost: abandon every communicator while it is alive, abort them, "
+                              "then close() or rehome()"));
+}
 
 // A rank without host memory tries again, as everywhere between two rounds.
 Status Collective::AgreeOn(const Status& mine, const char* step) {

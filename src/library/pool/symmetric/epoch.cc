@@ -1,11 +1,8 @@
 // Begins an epoch of a symmetric pool, or moves the pool to another home. From then on its ranks are those of one home,
 // and its sequence of calls is new. Ranks that create the pool and ranks that rehome it meet in one call. The rehoming
 // ranks keep their memory; ranks with fewer segments make the missing ones.
-#include <memory>
 #include <random>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/try.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"

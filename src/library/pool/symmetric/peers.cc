@@ -1,9 +1,6 @@
 // map_peers of symmetric pools: where this rank's blocks lie on the other ranks, and what sleep does with that.
 #include <optional>
-#include <string>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/field_list.h"
 #include "src/library/base/try.h"

@@ -1,6 +1,5 @@
 // register_with and deregister of symmetric pools, and what ranks must agree on before a call to NCCL.
 #include <optional>
-#include <string>
 
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"

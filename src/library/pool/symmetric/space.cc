@@ -1,10 +1,7 @@
 // The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
 #include <algorithm>
-#include <deque>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
@@ -29,6 +26,8 @@ struct GrowingPool {
   engine::SegmentIndex index = 0;
   Status status = {};                                        // the result of this rank's last step
   SegmentBook::Aside aside = SegmentBook::Aside::kUnpinned;  // how to set it aside, if needed
+
+  SegmentToRegister segment() const { return {index, made.front()->address(), made.front()->bytes()}; }
 };
 using GrowingPools = std::vector<GrowingPool>;
 
@@ -68,17 +67,13 @@ Status Make(GrowingPool& pool) {
 // same pools, in the same order.
 Status Register(GrowingPool& pool) {
   // One collective call of NCCL for each communicator.
-  const NewSegment& made = pool.made.front();
-  return pool.segments.registrations.RegisterSegment({pool.index, made->address(), made->bytes()});
+  return pool.segments.registrations.RegisterSegment(pool.segment());
 }
 
 // With libraries beside NCCL, once NCCL has been called for all pools. A library may refuse on one rank alone, and a
 // rank that stopped there would keep the others waiting in NCCL's call for the next pool.
 Status RegisterWithRegistrars(GrowingPool& pool) {
-  const NewSegment& made = pool.made.front();
-  return pool.segments.registrations.registrars()
-      .RegisterLacking({{pool.index, made->address(), made->bytes()}})
-      .status();
+  return pool.segments.registrations.registrars().RegisterLacking({pool.segment()}).status();
 }
 
 // Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails

@@ -33,14 +33,14 @@ uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
 constexpr const char* kStale = "sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)";
 
 // Graphs that nobody announced may name the windows' places, unless the program says otherwise.
-Result<std::vector<ReturnReport>> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
+Status PlanReturn(RegistrationSet& registrations, const SleepRequest& request, std::vector<ReturnReport>& plan) {
   if (!DependOnPlaces(request.graphs)) {
     // An earlier sleep may have left a plan, which this one must not follow.
     registrations.ForgetReturn();
-    return std::vector<ReturnReport>();
+    return Status();
   }
   Result<std::vector<ReturnReport>> planned = registrations.PlanReturn();
-  if (planned.ok()) return planned;
+  if (planned.ok()) plan = std::move(*planned);
   return planned.status().under(kStale);
 }
 
@@ -203,11 +203,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
   basis_.collective.AssertHeld();
   Status readiness = Sleeping::CheckMaySleep(basis_, segments_, request);
   DomainReport report;
-  if (readiness.ok()) {
-    Result<std::vector<ReturnReport>> planned = PlanReturn(segments_.registrations, request);
-    readiness = basis_.Named(planned.status());
-    if (planned.ok()) report.returns = std::move(*planned);
-  }
+  if (readiness.ok()) readiness = basis_.Named(PlanReturn(segments_.registrations, request, report.returns));
   const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> Findings {
     return {CheckSameReturns(reports).under(kStale)};
   };
