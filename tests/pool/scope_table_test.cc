@@ -353,8 +353,8 @@ class SymmetricScopes : public Scopes {
                                                    .configuration = configuration,
                                                    .title = "pool windows"});
     symmetric_ = Pool::Make(
-        {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value()},
-        std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
+        {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value(),
+         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred)},
         [](const PoolParts& parts) { return std::make_unique<UncalledMode>(parts); });
     symmetric_->basis().handle = kSymmetric;
     return symmetric_;

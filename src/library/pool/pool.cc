@@ -10,17 +10,16 @@
 namespace commpool::internal {
 
 // Nothing here can fail but for host memory: what can was made before.
-Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
+Pool::Pool(PoolIngredients ingredients, const MakeMode& make_mode)
     : basis_(std::move(ingredients.basis)),
       captures_(*basis_),
-      blocks_(*basis_, std::move(engine)),
+      blocks_(*basis_, std::move(ingredients.engine)),
       segments_(*basis_, captures_, blocks_, std::move(ingredients.backing), std::move(ingredients.account)),
       mode_(make_mode({*basis_, captures_, blocks_, segments_})) {}
 
 // The factory calls it, and nobody else has the pool yet.
-std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
-                                 const MakeMode& make_mode) {
-  auto pool = std::make_shared<Pool>(std::move(ingredients), std::move(engine), make_mode);
+std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, const MakeMode& make_mode) {
+  auto pool = std::make_shared<Pool>(std::move(ingredients), make_mode);
   // After construction: the object has no shared pointer to itself before.
   pool->basis_->owner = pool;
   return pool;

@@ -101,6 +101,7 @@ struct PoolIngredients {
   std::unique_ptr<PoolBasis> basis;
   std::unique_ptr<Backing> backing;
   std::shared_ptr<MemoryAccount> account;
+  std::unique_ptr<engine::Engine> engine = {};  // the mode must know its class
 };
 
 // PoolTable keeps a pool until its handle ends, AddressTable as long as it has segments: so blocks may outlive the
@@ -111,10 +112,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Makes the mode over the pool's parts, which outlive it.
   using MakeMode = std::function<std::unique_ptr<PoolMode>(const PoolParts&)>;
 
-  // The mode must know the class of the engine.
-  static std::shared_ptr<Pool> Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
-                                    const MakeMode& make_mode);
-  Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode);
+  static std::shared_ptr<Pool> Make(PoolIngredients ingredients, const MakeMode& make_mode);
+  Pool(PoolIngredients ingredients, const MakeMode& make_mode);
 
   // The table of pools sets it; 0 before.
   PoolHandle handle() const { return basis_->handle; }

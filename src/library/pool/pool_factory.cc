@@ -83,13 +83,12 @@ Result<std::shared_ptr<Pool>> MakeGrowingPool(RuntimeParts& runtime, PoolConfigu
   }
   // It is rounded up with the block.
   if (ingredients.basis->runtime.observer.TakesHeapsOf(*ingredients.backing)) options.guard_bytes = 1;
-  std::unique_ptr<engine::Engine> engine;
   if (asked.mode == Mode::kExpandable) {
-    engine = std::make_unique<engine::ExpandableEngine>(options);
+    ingredients.engine = std::make_unique<engine::ExpandableEngine>(options);
   } else {
-    engine = std::make_unique<engine::CachingEngine>(options);
+    ingredients.engine = std::make_unique<engine::CachingEngine>(options);
   }
-  return Pool::Make(std::move(ingredients), std::move(engine),
+  return Pool::Make(std::move(ingredients),
                     [](const PoolParts& parts) { return std::make_unique<GrowingMode>(parts); });
 }
 
@@ -122,14 +121,13 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(RuntimeParts& runtime, PoolConfi
   if (!ingredients.ok()) return Collective::Refuse(*channel, ingredients.status());
   const Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis->device->device());
   const PoolConfiguration& options = ingredients->basis->configuration;
-  auto engine =
+  ingredients->engine =
       std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = options.alignment_bytes,
                                                                       .granularity = GranularityOf(*ingredients),
                                                                       .segment_bytes = options.segment_bytes},
                                                 options.frees);
-  std::shared_ptr<Pool> pool = Pool::Make(std::move(*ingredients), std::move(engine), [&](const PoolParts& parts) {
-    return std::make_unique<SymmetricMode>(parts, home);
-  });
+  std::shared_ptr<Pool> pool = Pool::Make(
+      std::move(*ingredients), [&](const PoolParts& parts) { return std::make_unique<SymmetricMode>(parts, home); });
   // Where one rank is not ready no rank gets a pool: this one goes at the end of this function.
   COMMPOOL_TRY(pool->mode().AsSymmetric()->Open(std::move(channel), readiness));
   return pool;
