@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -29,15 +28,9 @@ size_t Distance(std::string_view from, std::string_view to) {
 }  // namespace
 
 std::string_view Nearest(std::string_view written, std::span<const std::string_view> words) {
-  std::string_view nearest;
-  size_t least = SIZE_MAX;
-  for (const std::string_view word : words) {
-    const size_t distance = Distance(written, word);
-    if (distance >= least) continue;
-    least = distance;
-    nearest = word;
-  }
-  return nearest;
+  const auto nearest =
+      std::ranges::min_element(words, {}, [&](std::string_view word) { return Distance(written, word); });
+  return nearest == words.end() ? std::string_view() : *nearest;
 }
 
 }  // namespace commpool::internal
