@@ -21,7 +21,7 @@ Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
     }
   }
   Result<AddressRange> reserved = AddressRange::Reserve(driver_, bytes, alignment_);
-  if (reserved.ok() || !FreeAll()) return reserved;
+  if (reserved.ok() || TakeAll().empty()) return reserved;  // without the lock it frees what it took
   return AddressRange::Reserve(driver_, bytes, alignment_);
 }
 
@@ -37,19 +37,14 @@ Status KeptAddresses::Keep(AddressRange range) {
   return FirstFailureOf(over, [](AddressRange& gone) { return gone.Release(); });
 }
 
-bool KeptAddresses::FreeAll() {
-  std::vector<AddressRange> all;  // freed at the end of this function
+std::vector<AddressRange> KeptAddresses::TakeAll() {
   MutexLock lock(mutex_);
-  std::swap(all, ranges_);
   bytes_ = 0;
-  return !all.empty();
+  return std::exchange(ranges_, {});
 }
 
 void KeptAddresses::Abandon() {
-  MutexLock lock(mutex_);
-  for (AddressRange& range : ranges_) range.Abandon();
-  ranges_.clear();
-  bytes_ = 0;
+  for (AddressRange& range : TakeAll()) range.Abandon();
 }
 
 }  // namespace commpool::internal

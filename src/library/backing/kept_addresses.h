@@ -36,8 +36,7 @@ class KeptAddresses {
 
  private:
   AddressRange TakeAt(size_t place) COMMPOOL_REQUIRES(mutex_);
-  // Returns whether there were any.
-  bool FreeAll();
+  std::vector<AddressRange> TakeAll();
 
   const Driver& driver_;
   const uint64_t alignment_;
