@@ -35,7 +35,7 @@ class Symbols {
 
 Result<MpiLibrary> MpiLibrary::Open() {
   // Open MPI's plug-ins look for its symbols among those of the whole process.
-  const auto library = internal::SharedLibrary::Open("libmpi.so.40", internal::SharedLibrary::Symbols::kShared);
+  const auto library = internal::SharedLibrary::Open("libmpi.so.40", RTLD_GLOBAL);
   if (!library.ok()) return library.status();
   MpiLibrary mpi;
   Symbols symbols(*library);

@@ -84,7 +84,7 @@ Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options)
   const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
   // Open it with shared symbols: the emulated NCCL must find these, even if a real driver without a device was opened
   // before.
-  const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));
+  const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, RTLD_GLOBAL));
   if (library.Symbol(kEmulatorNow) == nullptr) return NotFound(library.file(), " is not commpool's emulator");
   auto driver = std::make_shared<Driver>();
   driver->kind = DriverChoice::kEmulated;

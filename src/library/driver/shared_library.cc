@@ -1,6 +1,5 @@
 #include "src/library/driver/shared_library.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
 #include <stdlib.h>
@@ -80,8 +79,8 @@ void AddAround(const std::string& file, std::vector<std::string>& folders) {
 
 }  // namespace
 
-Result<SharedLibrary> SharedLibrary::Open(const std::string& file, Symbols symbols) {
-  void* handle = dlopen(file.c_str(), RTLD_NOW | (symbols == Symbols::kShared ? RTLD_GLOBAL : RTLD_LOCAL));
+Result<SharedLibrary> SharedLibrary::Open(const std::string& file, int scope) {
+  void* handle = dlopen(file.c_str(), RTLD_NOW | scope);
   if (handle == nullptr) {
     const char* error = dlerror();
     return Status(StatusCode::kNotFound, error == nullptr ? file + " cannot be opened" : std::string(error));

@@ -2,6 +2,8 @@
 // search for the emulator's two. Any thread.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,14 +14,9 @@ namespace commpool::internal {
 
 class SharedLibrary {
  public:
-  enum class Symbols {
-    kPrivate,  // found through this object only
-    kShared,   // also found by libraries that are opened later
-  };
-
-  // Opens the file; the system searches for a name without a folder. The message of kNotFound has the system's own
-  // words.
-  static Result<SharedLibrary> Open(const std::string& file, Symbols symbols = Symbols::kPrivate);
+  // Opens the file; the system searches for a name without a folder. With RTLD_GLOBAL libraries that are opened later
+  // find its symbols too. The message of kNotFound has the system's own words.
+  static Result<SharedLibrary> Open(const std::string& file, int scope = RTLD_LOCAL);
   // The library of that name that the process has loaded already; kNotFound where there is none.
   static Result<SharedLibrary> FindLoaded(const std::string& name);
 
