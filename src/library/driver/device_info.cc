@@ -34,11 +34,11 @@ void FillCapabilities(const Driver& driver, DeviceInfo& info) {
   info.multicast = has(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
 }
 
-}  // namespace
-
 std::string NoSuchDevice(int device, int count) {
   return "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count);
 }
+
+}  // namespace
 
 Result<int> DeviceCount(const Driver& driver) {
   int count = 0;

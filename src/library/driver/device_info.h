@@ -34,8 +34,6 @@ std::string PciBusIdOf(const Driver& driver, int device);
 // kInvalidArgument for a device that does not exist; the message has the number of devices.
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
 Result<int> DeviceCount(const Driver& driver);
-// The words about a device that does not exist.
-std::string NoSuchDevice(int device, int count);
 
 // What depends on how devices and host NUMA nodes are linked: one function for each such choice, and each is tested on
 // every machine that the emulator knows by name (tests/driver/topology_test.cc). Any thread; all of them ask the driver
