@@ -95,17 +95,14 @@ std::string DescribeCause(const Table& table, Code result, const CallSite& site)
   return *cause == '\0' ? "" : std::string("; likely cause: ") + cause;
 }
 
-// Such as "cuMemCreate of 2 GiB on device 1 failed".
-std::string DescribeCall(const CallSite& site) {
+// Such as "cuMemCreate of 2 GiB on device 1 failed: CUDA_ERROR_OUT_OF_MEMORY for segment of pool gradients".
+std::string DescribeCall(const CallSite& site, const std::string& error) {
   std::string text = site.call;
   if (site.bytes != 0) text += " of " + FormatBytes(site.bytes);
   if (site.device >= 0) text += " on device " + std::to_string(site.device);
   if (site.numa_node >= 0) text += " on NUMA node " + std::to_string(site.numa_node);
-  return text + " failed";
-}
-
-std::string DescribePurpose(const CallSite& site) {
-  return *site.purpose == '\0' ? "" : std::string(" for ") + site.purpose;
+  text += " failed: " + error;
+  return *site.purpose == '\0' ? text : text + " for " + site.purpose;
 }
 
 // Such as "; 1.2 GiB of 141 GiB are free". Empty where no context of the device is current: we would have to change the
@@ -170,13 +167,10 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site) {
   const char* text = nullptr;
   driver.cuda.cuGetErrorName(result, &name);
   driver.cuda.cuGetErrorString(result, &text);
-  std::string message = DescribeCall(site) + ": ";
-  message += name == nullptr ? "CUDA error " + std::to_string(result) : name;
-  if (text != nullptr) message += " (" + std::string(text) + ")";
-  message += DescribePurpose(site);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) message += DescribeMemoryLeft(driver, site);
-  message += DescribeCause(kCauses, result, site);
-  return Status(CodeOf(result), message);
+  std::string error = name == nullptr ? "CUDA error " + std::to_string(result) : name;
+  if (text != nullptr) error += " (" + std::string(text) + ")";
+  const std::string left = result == CUDA_ERROR_OUT_OF_MEMORY ? DescribeMemoryLeft(driver, site) : "";
+  return Status(CodeOf(result), DescribeCall(site, error) + left + DescribeCause(kCauses, result, site));
 }
 
 void NoteOldErrorText(const Driver& driver) { NewErrorText(driver, ncclSuccess, {}, nullptr); }
@@ -184,12 +178,11 @@ void NoteOldErrorText(const Driver& driver) { NewErrorText(driver, ncclSuccess, 
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
   const char* const last = NewErrorText(driver, result, site, communicator);
   if (result == ncclSuccess) return Status();
-  const NcclLibrary& nccl = driver.nccl;
-  std::string message = DescribeCall(site) + ": " + DescribeNcclError(nccl, result);
-  if (*last != '\0') message += " (" + std::string(last) + ")";
-  message += DescribePurpose(site) + "; NCCL " + FormatNcclVersion(nccl.version);
-  message += DescribeCause(kNcclCauses, result, site);
-  return Status(StatusCode::kCommunicatorError, message);
+  std::string error = DescribeNcclError(driver.nccl, result);
+  if (*last != '\0') error += " (" + std::string(last) + ")";
+  return Status(StatusCode::kCommunicatorError, DescribeCall(site, error) + "; NCCL " +
+                                                    FormatNcclVersion(driver.nccl.version) +
+                                                    DescribeCause(kNcclCauses, result, site));
 }
 
 bool IsSticky(CUresult result) {
