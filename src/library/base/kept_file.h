@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -28,30 +29,23 @@ class HostPages {
     return HostPages(bytes, protection, MAP_SHARED, file);
   }
 
-  HostPages(HostPages&& other) noexcept
-      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  HostPages& operator=(HostPages&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~HostPages() {
-    if (valid()) munmap(memory_, bytes_);
-  }
-
   bool valid() const { return memory_ != nullptr; }
   // They stay until the process ends.
-  void Abandon() { memory_ = nullptr; }
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+  void Abandon() { static_cast<void>(memory_.release()); }
+  std::byte* data() const { return memory_.get(); }
 
  private:
-  HostPages(uint64_t bytes, int protection, int flags, int file)
-      : memory_(mmap(nullptr, bytes, protection, flags, file, 0)), bytes_(bytes) {
-    if (memory_ == MAP_FAILED) memory_ = nullptr;
+  struct Unmap {
+    uint64_t bytes;
+    void operator()(std::byte* memory) const { munmap(memory, bytes); }
+  };
+
+  HostPages(uint64_t bytes, int protection, int flags, int file) : memory_(nullptr, {bytes}) {
+    void* const memory = mmap(nullptr, bytes, protection, flags, file, 0);
+    if (memory != MAP_FAILED) memory_.reset(static_cast<std::byte*>(memory));
   }
 
-  void* memory_ = nullptr;
-  uint64_t bytes_ = 0;
+  std::unique_ptr<std::byte, Unmap> memory_;
 };
 
 // A file that its owner has made. The destructor removes it, and so does the exit of the process, for nobody destroys
