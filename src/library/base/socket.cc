@@ -50,11 +50,7 @@ class PrivateSockets {
 
   void Close(FileDescriptor descriptor) {
     const std::lock_guard lock(mutex_);
-    const auto place = std::find(held_.begin(), held_.end(), descriptor.get());
-    if (place != held_.end()) {
-      *place = held_.back();
-      held_.pop_back();
-    }
+    std::erase(held_, descriptor.get());
     const FileDescriptor closing = std::move(descriptor);
   }
 
