@@ -1,7 +1,6 @@
 #include "src/library/base/mutex.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace commpool::internal {
 
@@ -67,7 +66,7 @@ void Mutex::AssertHeld() const {
 }
 
 std::deque<MutexLock> LockInOrder(std::vector<Mutex*> mutexes) {
-  std::sort(mutexes.begin(), mutexes.end(), std::less<>());
+  std::ranges::sort(mutexes);
   std::deque<MutexLock> locks;
   for (Mutex* const mutex : mutexes) locks.emplace_back(*mutex);
   return locks;

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <new>
-#include <string>
 #include <system_error>
 #include <utility>
 
