@@ -67,12 +67,11 @@ void AppendIfCalled(const char* name, const Counter& counter, std::vector<Metere
 Status MeterDriver(Driver& driver) {
   const CudaDriver metered = MeteredTable();
   if (driver.cuda.cuInit == metered.cuInit) return Status();
-  if (the_meter.driver.cuInit != nullptr && the_meter.driver.cuInit != driver.cuda.cuInit) {
-    return FailedPrecondition("the process meters another driver already: ", driver.description, " is not metered");
-  }
   if (the_meter.driver.cuInit == nullptr) {
     the_meter.driver = driver.cuda;
     the_meter.emulator_now = reinterpret_cast<EmulatorNowFunction>(driver.extension(kEmulatorNow));
+  } else if (the_meter.driver.cuInit != driver.cuda.cuInit) {
+    return FailedPrecondition("the process meters another driver already: ", driver.description, " is not metered");
   }
   driver.cuda = metered;
   return Status();
