@@ -82,16 +82,9 @@ Status NodeProof::Add(const NodeAnswer& answer) {
 }
 
 std::string NodeProof::Text() const {
-  switch (weakest_.load()) {
-    case kNothingAdded:
-      return "";
-    case static_cast<int>(NodeWitness::kKernel):
-      return ", node seen by move_pages";
-    case static_cast<int>(NodeWitness::kHandle):
-      return ", node as its handles say";
-    default:
-      return ", node not proven";
-  }
+  // Of kNothingAdded, then in the order of NodeWitness.
+  constexpr const char* kTexts[] = {"", ", node seen by move_pages", ", node as its handles say", ", node not proven"};
+  return kTexts[weakest_ - kNothingAdded];
 }
 
 }  // namespace commpool::internal
