@@ -62,10 +62,8 @@ Status Segment::CheckLives(const char* what) const {
 
 Status Segment::Grant(std::span<const int> peers) {
   COMMPOOL_TRY(CheckLives("granting access"));
-  std::vector<int> others;
-  for (const int peer : peers) {
-    if (peer != context_->device()) others.push_back(peer);
-  }
+  std::vector<int> others(peers.begin(), peers.end());
+  std::erase(others, context_->device());
   if (others.empty()) return Status();
   ContextGuard guard(driver_, context_->get());
   return GrantPeers(others);

@@ -140,10 +140,8 @@ Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags f
 }
 
 Status Territory::GrantPeers(std::span<const int> peers) {
-  std::vector<int> joining;
-  for (const int peer : peers) {
-    if (!peers_.contains(peer)) joining.push_back(peer);
-  }
+  std::vector<int> joining(peers.begin(), peers.end());
+  std::erase_if(joining, [&](int peer) { return peers_.contains(peer); });
   COMMPOOL_TRY(ChangeAccess(joining, flags_of_peers_));
   peers_.insert(joining.begin(), joining.end());
   return Status();

@@ -79,8 +79,7 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
 Status CheckReachable(const Driver& driver, int device, int peer) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
   for (const int asked : {device, peer}) {
-    if (asked >= 0 && asked < count) continue;
-    return NotSupported(NoSuchDevice(asked, count));
+    if (asked < 0 || asked >= count) return NotSupported(NoSuchDevice(asked, count));
   }
   if (device == peer) return Status();
   int reachable = 0;
