@@ -155,8 +155,8 @@ class Segment {
 // Memory that one call frees. The segment may outlive its backing, and so may what `free` uses.
 class PlainSegment final : public Segment {
  public:
-  PlainSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes, std::function<Status()> free)
-      : Segment(backing, address, bytes), free_(std::move(free)) {}
+  PlainSegment(const Backing& backing, void* memory, uint64_t bytes, std::function<Status()> free)
+      : Segment(backing, reinterpret_cast<CUdeviceptr>(memory), bytes), free_(std::move(free)) {}
   ~PlainSegment() override { ReleaseAndLog(); }
 
  private:

@@ -48,8 +48,7 @@ class NcclBacking : public Backing {
       return CheckNccl(driver, driver.nccl.ncclMemFree(pointer),
                        {.call = "ncclMemFree", .device = device, .bytes = bytes});
     };
-    return std::unique_ptr<Segment>(
-        std::make_unique<PlainSegment>(*this, reinterpret_cast<CUdeviceptr>(pointer), bytes, std::move(free)));
+    return std::unique_ptr<Segment>(std::make_unique<PlainSegment>(*this, pointer, bytes, std::move(free)));
   }
   MemoryKind memory() const override { return memory_; }
 

@@ -30,8 +30,7 @@ class PinnedBacking : public Backing {
     auto free = [&driver = driver(), memory, bytes] {
       return CheckCuda(driver, driver.cuda.cuMemFreeHost(memory), {.call = "cuMemFreeHost", .bytes = bytes});
     };
-    return std::unique_ptr<Segment>(
-        std::make_unique<PlainSegment>(*this, reinterpret_cast<CUdeviceptr>(memory), bytes, std::move(free)));
+    return std::unique_ptr<Segment>(std::make_unique<PlainSegment>(*this, memory, bytes, std::move(free)));
   }
 };
 

@@ -44,14 +44,13 @@ class UserBacking : public Backing {
       pointer = user_.allocate(static_cast<ptrdiff_t>(bytes), placement().device, request.stream, user_.context);
     }));
     if (pointer == nullptr) return OutOfMemory(what, " returned null");
-    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     auto segment =
-        std::make_unique<PlainSegment>(*this, address, bytes, [=, user = user_, device = placement().device] {
+        std::make_unique<PlainSegment>(*this, pointer, bytes, [=, user = user_, device = placement().device] {
           return CallUserFunction(kFree, Describe("free", bytes, device), [&] {
             user.free(pointer, static_cast<ptrdiff_t>(bytes), device, nullptr, user.context);
           });
         });
-    const std::string complaint = WhyUnusable(address);
+    const std::string complaint = WhyUnusable(segment->address());
     // The segment frees what the user's function made.
     if (!complaint.empty()) return InvalidArgument(what, " returned ", complaint);
     return std::unique_ptr<Segment>(std::move(segment));
