@@ -60,11 +60,6 @@ Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, c
 // A device's primary context, which a backing and all its segments retain together, and give up together. Any thread.
 class DeviceContext {
  public:
-  static Result<std::shared_ptr<DeviceContext>> Retain(const Driver& driver, int device) {
-    PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
-    return std::make_shared<DeviceContext>(std::move(context));
-  }
-
   explicit DeviceContext(PrimaryContext context) : context_(std::move(context)) {}
   ~DeviceContext() {
     if (abandoned_) context_.Abandon();
@@ -85,8 +80,6 @@ class DeviceContext {
 class Segment {
  public:
   virtual ~Segment() = default;
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
 
   CUdeviceptr address() const { return address_; }
   uint64_t bytes() const { return bytes_; }  // of the range: the request, rounded up to the granularity

@@ -85,7 +85,8 @@ Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const Backing
   COMMPOOL_TRY(CheckPlacement(*row, placement));
   if (row->places == Places::kHost) placement.kind = Placement::Kind::kHostNuma;
   if (row->can_make != nullptr) COMMPOOL_TRY(row->can_make(driver, info, placement));
-  std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, placement.device));
+  PrimaryContext retained = COMMPOOL_TRY(PrimaryContext::Retain(driver, placement.device));
+  auto context = std::make_shared<DeviceContext>(std::move(retained));
   std::unique_ptr<Backing> made =
       COMMPOOL_TRY(row->make({driver, info, placement, std::move(context), request.grants}, request));
   COMMPOOL_TRY(CheckGrants(*made));
