@@ -152,10 +152,9 @@ Status Backing::CanShare() const {
   return NotSupported("memory of the ", row_.name, " backing has no handle that another process can import");
 }
 
-HandleTraits Backing::handle_traits() const {
-  const MemoryKind kind = memory();
-  const bool shareable = kind == MemoryKind::kVirtual || kind == MemoryKind::kHostVirtual;
-  return {.one_handle = shareable || kind == MemoryKind::kUnshareable, .descriptor = shareable};
+void Backing::AddHandleTraits(commpool_segment_traits& traits) const {
+  traits.descriptor = CanShare().ok();
+  traits.one_handle = traits.descriptor != 0 || memory() == MemoryKind::kUnshareable;
 }
 
 std::vector<int> Backing::OpenTo() const {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "commpool/registrar.h"
 #include "commpool/status.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
@@ -258,14 +259,6 @@ Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 // one.
 Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
-// What registrars ask of a backing's segments, as far as the backing knows so far.
-struct HandleTraits {
-  bool one_handle = false;  // each segment is one handle of cuMemCreate
-  bool descriptor = false;  // which can be exported as a file descriptor,
-  bool fabric = false;      // or as a fabric handle
-  bool rdma = false;        // made with the flag for GPUDirect RDMA
-};
-
 // A request for a segment.
 struct SegmentRequest {
   uint64_t bytes = 0;
@@ -316,7 +309,8 @@ class Backing {
   Status CanShare() const;
   Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver().nccl, memory()); }
   virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver().nccl, memory()); }
-  virtual HandleTraits handle_traits() const;
+  // Fills in what registrars ask of its segments' handles, as far as the backing knows so far.
+  virtual void AddHandleTraits(commpool_segment_traits& traits) const;
   // Whether cudaMalloc makes its memory, as far as it knows so far.
   bool IsOfCudaMalloc() const { return memory() == MemoryKind::kLinear; }
 

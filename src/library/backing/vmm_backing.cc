@@ -66,12 +66,12 @@ class VmmBacking : public Backing {
     return memory;
   }
 
-  HandleTraits handle_traits() const override {
+  void AddHandleTraits(commpool_segment_traits& traits) const override {
     const unsigned types = handles_[accepted_].types;
-    return {.one_handle = true,
-            .descriptor = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
-            .fabric = (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0,
-            .rdma = rdma_};
+    traits.one_handle = 1;
+    traits.descriptor = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+    traits.fabric = (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
+    traits.rdma = rdma_;
   }
 
   MemoryFacts Facts() const override {

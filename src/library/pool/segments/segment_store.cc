@@ -42,17 +42,15 @@ SegmentStore::~SegmentStore() {
 // The same for all segments, because one backing makes them.
 commpool_segment_traits SegmentStore::Traits() const {
   const Placement& placement = backing->placement();
-  const HandleTraits handles = backing->handle_traits();
-  return {.struct_bytes = sizeof(commpool_segment_traits),
-          .device = placement.device,
-          .backing = static_cast<commpool_backing>(backing->row().kind),
-          .location = static_cast<commpool_location>(placement.kind),
-          .numa_node = placement.numa_node,
-          .granularity_bytes = granularity,
-          .one_handle = handles.one_handle ? 1 : 0,
-          .descriptor = handles.descriptor ? 1 : 0,
-          .fabric = handles.fabric ? 1 : 0,
-          .rdma = handles.rdma ? 1 : 0};
+  commpool_segment_traits traits = {};
+  traits.struct_bytes = sizeof(traits);
+  traits.device = placement.device;
+  traits.backing = static_cast<commpool_backing>(backing->row().kind);
+  traits.location = static_cast<commpool_location>(placement.kind);
+  traits.numa_node = placement.numa_node;
+  traits.granularity_bytes = granularity;
+  backing->AddHandleTraits(traits);
+  return traits;
 }
 
 // Goes on after a failure: each registration that ends is a segment less that NCCL holds.
