@@ -1,6 +1,7 @@
 #include "src/library/backing/backing.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/library/base/check.h"
 #include "src/library/base/log.h"
@@ -24,11 +25,8 @@ std::string NameOf(const Placement& placement) {
 }
 
 CUmemLocation LocationOf(const Placement& placement) {
-  CUmemLocation location = {};
-  const bool on_device = placement.kind == Placement::Kind::kDevice;
-  location.type = on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
-  location.id = on_device ? placement.device : placement.numa_node;
-  return location;
+  if (placement.kind == Placement::Kind::kDevice) return {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = placement.device};
+  return {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = placement.numa_node};
 }
 
 Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, const Placement& placement) {
@@ -160,12 +158,11 @@ void Backing::AddHandleTraits(commpool_segment_traits& traits) const {
 std::vector<int> Backing::OpenTo() const {
   std::vector<int> devices;
   if (row_.opening == Opening::kReachingDevices) {
-    Result<std::vector<int>> reaching = PeersThatReach(driver(), placement().device);
-    if (reaching.ok()) devices = std::move(*reaching);
+    devices = PeersThatReach(driver(), placement().device).value_or(std::vector<int>());
   }
   if (row_.opening == Opening::kAllDevices) {
-    const Result<int> count = DeviceCount(driver());
-    for (int device = 0; count.ok() && device < *count; ++device) devices.push_back(device);
+    devices.resize(static_cast<size_t>(DeviceCount(driver()).value_or(0)));
+    std::iota(devices.begin(), devices.end(), 0);
   }
   devices.push_back(placement().device);
   return devices;

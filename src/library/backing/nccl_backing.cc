@@ -4,7 +4,6 @@
 // this with one segment when it is made, and again at every segment. Such memory makes no windows and grants no peers;
 // the capabilities say why.
 #include <atomic>
-#include <string>
 #include <utility>
 
 #include "src/library/backing/backing.h"
@@ -42,7 +41,8 @@ class NcclBacking : public Backing {
     if (result != ncclSuccess && HasMemoryFor(bytes)) result = driver().nccl.ncclMemAlloc(&pointer, bytes);
     Status status = CheckNccl(driver(), result, {.call = "ncclMemAlloc", .device = placement().device, .bytes = bytes});
     if (!status.ok()) return HasMemoryFor(bytes) ? status : OutOfMemory(status.message());
-    memory_ = KindOf(pointer);
+    const bool has_handle = PhysicalMemory::At(driver(), reinterpret_cast<CUdeviceptr>(pointer), 0).valid();
+    memory_ = has_handle ? MemoryKind::kVirtual : MemoryKind::kLinear;
     auto free = [&driver = driver(), pointer, bytes, device = placement().device] {
       NoteOldErrorText(driver);
       return CheckNccl(driver, driver.nccl.ncclMemFree(pointer),
@@ -57,11 +57,6 @@ class NcclBacking : public Backing {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     return driver().cuda.cuMemGetInfo(&free_bytes, &total_bytes) != CUDA_SUCCESS || free_bytes >= bytes;
-  }
-
-  MemoryKind KindOf(void* pointer) const {
-    const bool has_handle = PhysicalMemory::At(driver(), reinterpret_cast<CUdeviceptr>(pointer), 0).valid();
-    return has_handle ? MemoryKind::kVirtual : MemoryKind::kLinear;
   }
 
   std::atomic<MemoryKind> memory_{MemoryKind::kVirtual};  // read while another thread makes a segment
