@@ -5,12 +5,23 @@
 #include <limits>
 
 #include "src/library/base/bytes.h"
+#include "src/library/engine/caching_engine.h"
 
 namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kGranularity = 2 * kMiB;
+
+std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment) {
+  return BlockBytesOf(requested, {.alignment = alignment});
+}
+
+std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum,
+                                     SegmentSizes sizes = SegmentSizes::kRoomy) {
+  return engine::SegmentBytes(block_bytes,
+                              {.granularity = granularity, .segment_sizes = sizes, .segment_bytes = minimum});
+}
 
 TEST(SizePolicy, RoundsBlocksUpToTheAlignment) {
   EXPECT_EQ(BlockBytes(1, 512), 512u);
@@ -83,9 +94,9 @@ TEST(SizePolicy, LeavesAGuardBehindEachBlock) {
 }
 
 TEST(SizePolicyDeathTest, AbortsOnOptionsThatContradictThemselves) {
-  EXPECT_DEATH(CheckOptions({.alignment = 48, .granularity = kGranularity}), "power of two");
-  EXPECT_DEATH(CheckOptions({.alignment = 4096, .granularity = 512}), "multiple of the alignment");
-  EXPECT_DEATH(CheckOptions({.alignment = 512, .granularity = 0}), "multiple of the alignment");
+  EXPECT_DEATH(CachingEngine({.alignment = 48, .granularity = kGranularity}), "power of two");
+  EXPECT_DEATH(CachingEngine({.alignment = 4096, .granularity = 512}), "multiple of the alignment");
+  EXPECT_DEATH(CachingEngine({.alignment = 512, .granularity = 0}), "multiple of the alignment");
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ std::string Hexadecimal(Address address) {
 
 Engine::Engine(const EngineOptions& options, MergePolicy policy)
     : options_(options), heap_(options.alignment, policy, options.choice) {
-  CheckOptions(options);
+  COMMPOOL_CHECK(options.granularity > 0 && options.granularity % options.alignment == 0,
+                 "the granularity of segments is no multiple of the alignment of blocks");
 }
 
 Served Engine::Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {

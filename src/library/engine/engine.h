@@ -138,6 +138,7 @@ class Engine {
     kAwaits,  // it serves now; the next user waits for all work of a stream whose fence has not come yet
   };
 
+  // Aborts where options contradict each other. A pool has refused a program's wrong values before.
   Engine(const EngineOptions& options, MergePolicy policy);
   Engine(Engine&&) = default;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "src/library/base/bytes.h"
-#include "src/library/base/check.h"
 #include "src/library/base/failure.h"
 
 namespace commpool::internal::engine {
@@ -22,42 +21,27 @@ Status TooManyBytes(uint64_t bytes, uint64_t unit) {
 
 }  // namespace
 
-EngineOptions FixedOptions() {
-  EngineOptions options;
-  options.spaces = Spaces::kApart;
-  return options;
-}
+EngineOptions FixedOptions() { return {.spaces = Spaces::kApart}; }
 
 // First fit gathers free memory at one end, so that whole pages are free and can move. Best fit was tried: it is better
 // where training follows generation, but in generation alone the program then uses 90 % of the pool instead of 96 %.
-EngineOptions ExpandableOptions() {
-  EngineOptions options = FixedOptions();
-  options.choice = Choice::kFirstFit;
-  return options;
-}
+EngineOptions ExpandableOptions() { return {.spaces = Spaces::kApart, .choice = Choice::kFirstFit}; }
 
-void CheckOptions(const EngineOptions& options) {
-  COMMPOOL_CHECK(IsPowerOfTwo(options.alignment), "the alignment of blocks is no power of two");
-  COMMPOOL_CHECK(options.granularity > 0 && options.granularity % options.alignment == 0,
-                 "the granularity of segments is no multiple of the alignment of blocks");
-}
-
-std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum, SegmentSizes sizes) {
+std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, const EngineOptions& options) {
   uint64_t bytes = block_bytes;
   if (block_bytes <= kSmallBytes) {
     bytes = kSmallSegment;
-  } else if (block_bytes < kLargeRequest && sizes == SegmentSizes::kRoomy) {
+  } else if (block_bytes < kLargeRequest && options.segment_sizes == SegmentSizes::kRoomy) {
     bytes = kMediumSegment;
   }
-  return CheckedRoundUp(std::max(bytes, minimum), granularity);
+  return CheckedRoundUp(std::max(bytes, options.segment_bytes), options.granularity);
 }
 
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   if (requested == 0) return InvalidArgument("allocate: 0 bytes asked for; a block has at least 1 byte");
   const std::optional<uint64_t> block = BlockBytesOf(requested, options);
   if (!block) return TooManyBytes(requested, options.alignment);
-  const std::optional<uint64_t> segment =
-      SegmentBytes(*block, options.granularity, options.segment_bytes, options.segment_sizes);
+  const std::optional<uint64_t> segment = SegmentBytes(*block, options);
   if (!segment) return TooManyBytes(requested, options.granularity);
   return RequestSizes{*block, *segment, SpaceOf(*block, options.spaces)};
 }

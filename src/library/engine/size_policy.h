@@ -43,37 +43,28 @@ EngineOptions FixedOptions();
 // Large blocks lie towards one end; the other end then has whole pages that can move.
 EngineOptions ExpandableOptions();
 
-// Aborts where options contradict each other. A pool has refused a program's wrong values before.
-void CheckOptions(const EngineOptions& options);
-
 // Where a block of so many bytes lies.
 constexpr Space SpaceOf(uint64_t block_bytes, Spaces spaces) {
   return spaces == Spaces::kApart && block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
 }
 
-// The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one. A small
-// block with a space of its own gets the size of a class. Nothing on overflow. REQUIRES: the alignment is a power of
-// two.
-constexpr std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne) {
-  if (requested > UINT64_MAX - (alignment - 1)) return std::nullopt;
-  const auto rounded = [&](uint64_t bytes) { return (bytes + alignment - 1) & ~(alignment - 1); };
-  const uint64_t aligned = rounded(requested);
-  if (SpaceOf(aligned, spaces) == Space::kLarge) return aligned;
-  // Most classes are multiples of the alignment already; a large alignment rounds the others up.
-  return rounded(ClassBytes(ClassOf(aligned)));
-}
-// The same with the guard; nothing for zero bytes either.
+// The bytes of the block that serves a request, its guard included: a multiple of the alignment, so that every block
+// starts at one. A small block with a space of its own gets the size of a class. Nothing for zero bytes and on
+// overflow. REQUIRES: the alignment is a power of two.
 constexpr std::optional<uint64_t> BlockBytesOf(uint64_t requested, const EngineOptions& options) {
   // A guard must not turn too many bytes into few. Zero wraps round.
   if (requested - 1 > UINT64_MAX - options.guard_bytes - options.alignment) return std::nullopt;
-  return BlockBytes(requested + options.guard_bytes, options.alignment, options.spaces);
+  const auto rounded = [&](uint64_t bytes) { return (bytes + options.alignment - 1) & ~(options.alignment - 1); };
+  const uint64_t aligned = rounded(requested + options.guard_bytes);
+  if (SpaceOf(aligned, options.spaces) == Space::kLarge) return aligned;
+  // Most classes are multiples of the alignment already; a large alignment rounds the others up.
+  return rounded(ClassBytes(ClassOf(aligned)));
 }
 
 // The bytes of the segment to make when no free block holds `block_bytes`. Segments are few and large, because each one
 // costs driver calls. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB (kExact: for itself), more for itself;
-// always at least `minimum`, rounded up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
-std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum,
-                                     SegmentSizes sizes = SegmentSizes::kRoomy);
+// always at least `segment_bytes`, rounded up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
+std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, const EngineOptions& options);
 
 // Both sizes of a request, and where its block lies. kInvalidArgument for zero bytes and on overflow.
 struct RequestSizes {
