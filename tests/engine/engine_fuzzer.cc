@@ -83,10 +83,7 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
       returning_ = engine_.ClaimIdlePages(bytes_.Size());
       return;
     }
-    if (engine_.CanClaim(*planned_)) {
-      engine_.Claim(*planned_);
-      claimed_ = std::move(planned_);
-    }
+    if (engine_.Claim(*planned_)) claimed_ = std::move(planned_);
     planned_.reset();
   }
 

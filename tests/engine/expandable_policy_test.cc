@@ -36,8 +36,7 @@ class ExpandablePolicyTest : public ::testing::Test {
   Address Make(uint64_t bytes, StreamKey stream = kStream) {
     if (const Address address = Serve(bytes, stream)) return address;
     const Result<Expansion> plan = engine_.Plan(bytes, stream, Donors::kNone);
-    EXPECT_TRUE(plan.ok() && engine_.CanClaim(*plan));
-    engine_.Claim(*plan);
+    EXPECT_TRUE(plan.ok() && engine_.Claim(*plan));
     engine_.Complete(*plan);
     return Serve(bytes, stream);
   }

@@ -92,12 +92,13 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
         });
   }
 
-  void Claim(const Expansion& plan) {
+  bool Claim(const Expansion& plan) {
+    if (!engine_.Claim(plan)) return false;
     uint64_t arriving = 0;
     for (const SegmentRange& range : plan.arriving) arriving += range.bytes;
     EXPECT_EQ(arriving, plan.moved_bytes() + plan.made_bytes());
     for (const PageMove& move : plan.moves) EXPECT_EQ(model_.TakeAway({move.from, move.bytes}), "");
-    engine_.Claim(plan);
+    return true;
   }
 
   void Complete(const Expansion& plan) {
@@ -114,8 +115,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
     if (planned_ || claimed_ || !returning_.empty()) return;
     const std::optional<Expansion> plan = Plan(bytes, stream);
     if (plan) {
-      EXPECT_TRUE(engine_.CanClaim(*plan));
-      Claim(*plan);
+      EXPECT_TRUE(Claim(*plan));
       Complete(*plan);
     }
     EXPECT_TRUE(Serve(bytes, stream, Reuse::kSameStream) || Serve(bytes, stream, Reuse::kAnyStream));
@@ -126,10 +126,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
     if (!returning_.empty()) return GiveBackOne();
     if (claimed_) return EndClaim();
     if (planned_) {
-      if (engine_.CanClaim(*planned_)) {
-        Claim(*planned_);
-        claimed_ = planned_;
-      }
+      if (Claim(*planned_)) claimed_ = planned_;
       planned_.reset();
       return;
     }

@@ -219,8 +219,8 @@ class PagePlans : public ::testing::Test {
     GrowthRequest request{.bytes = bytes, .stream = stream};
     const GrowthPlan plan = PlanFor(request);
     EXPECT_FALSE(plan.again);
-    EXPECT_TRUE(engine_.Claim(plan));
-    engine_.Complete(plan);
+    EXPECT_TRUE(engine_.Claim(plan.pages));
+    engine_.Complete(plan.pages);
     moved_bytes_ += plan.pages.moved_bytes();
     return std::get<Served>(*engine_.Allocate(bytes, stream, Reuse::kSameStream)).address;
   }

@@ -26,7 +26,8 @@ inline std::optional<Expansion> PlanGrowth(ExpandableEngine& engine, uint64_t by
 
 // Lets a claimed growth fail: the memory of its first `lost` moves is gone, everything else is as before.
 inline void FailGrowth(ExpandableEngine& engine, Expansion plan, uint64_t lost) {
-  for (uint64_t number = 0; number < lost; ++number) engine.Lose(plan.moves[number]);
+  for (uint64_t number = 0; number < lost; ++number)
+    engine.RemovePage({plan.moves[number].from, plan.moves[number].bytes});
   plan.moves.erase(plan.moves.begin(), plan.moves.begin() + static_cast<int64_t>(lost));
   engine.Unclaim(plan);
 }

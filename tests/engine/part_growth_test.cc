@@ -29,8 +29,7 @@ class PartGrowth : public ::testing::Test {
     EXPECT_GT(growth, 0u);
     Expansion plan = engine_.Plan(bytes, stream, Donors::kNone, part).value();
     if (claimant) plan.claimant.stream = claimant;
-    EXPECT_TRUE(engine_.CanClaim(plan));
-    engine_.Claim(plan);
+    EXPECT_TRUE(engine_.Claim(plan));
     engine_.Complete(plan);
     CheckInvariants(engine_);
     return plan;

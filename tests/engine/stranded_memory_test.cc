@@ -124,8 +124,8 @@ TEST(StrandedPages, AreNeitherUnitedNorMovedNorWaitedFor) {
     GrowthRequest request{.bytes = bytes, .stream = stream};
     Result<GrowthPlan> plan = engine.PlanGrowth(request);
     while (plan.ok() && plan->again) plan = engine.PlanGrowth(request);
-    EXPECT_TRUE(plan.ok() && engine.Claim(*plan));
-    engine.Complete(*plan);
+    EXPECT_TRUE(plan.ok() && engine.Claim(plan->pages));
+    engine.Complete(plan->pages);
     CheckInvariants(engine);
     return *plan;
   };

@@ -47,9 +47,9 @@ class CachingEngine : public Engine {
   virtual Result<GrowthPlan> PlanGrowth(GrowthRequest& request);
   // Call it before the steps of a plan, unless the plan asks to plan again. False where somebody got memory that the
   // plan counts on: then plan again.
-  virtual bool Claim(const GrowthPlan&) { return true; }
+  virtual bool Claim(const Expansion&) { return true; }
   // Call it after the steps.
-  virtual void Complete(const GrowthPlan&) {}
+  virtual void Complete(const Expansion&) {}
 
   // kNotFound where no live block starts at `address` (foreign, or freed already). A block of a graph's part stays the
   // part's, which reuses it only in its own stream's order, and needs no fences.

@@ -260,10 +260,6 @@ void Engine::MovePage(const SegmentRange& from, Address to, const Claimant& clai
   heap_.Convert({to, from.bytes}, BlockState::kArriving, BlockState::kFree, claimant);
 }
 
-void Engine::AddPage() { Add(counters_.reserved_segments, 1); }
-
-void Engine::RemovePage() { Subtract(counters_.reserved_segments, 1); }
-
 bool Engine::IsIdle(SegmentIndex segment) const {
   if (!heap_.IsWhollyFree(segment)) return false;
   for (const Block* block = heap_.segments().at(segment)->first; block != nullptr; block = block->next) {

@@ -165,8 +165,8 @@ class Engine {
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
   // Moves a claimed page to claimed addresses: no memory comes or goes.
   void MovePage(const SegmentRange& from, Address to, const Claimant& claimant);
-  void AddPage();
-  void RemovePage();
+  void AddPage() { Add(counters_.reserved_segments, 1); }
+  void RemovePage() { Subtract(counters_.reserved_segments, 1); }
 
  private:
   // Replaces a use whose fence is missing by one with this fence, or removes it (kNoFence). Returns whether the block

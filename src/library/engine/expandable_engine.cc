@@ -26,13 +26,6 @@ constexpr uint64_t kMovedShare = 4;
 
 constexpr uint64_t kMostMilliseconds = 100;  // the longest host wait for pages
 
-template <typename Pieces, typename AddressOfPiece>
-size_t CountIn(const SegmentRange& range, const Pieces& pieces, AddressOfPiece address_of) {
-  return static_cast<size_t>(std::count_if(pieces.begin(), pieces.end(), [&](const auto& piece) {
-    return address_of(piece) - range.address < range.bytes;
-  }));
-}
-
 }  // namespace
 
 GrowthPlan::GrowthPlan(Expansion expansion, const Heap& heap) : pages(std::move(expansion)) {
@@ -50,9 +43,10 @@ GrowthPlan::GrowthPlan(Expansion expansion, const Heap& heap) : pages(std::move(
     }
   }
   for (const SegmentRange& range : pages.arriving) {
-    const size_t moved = CountIn(range, pages.moves, [](const PageMove& move) { return move.to; });
-    const size_t made = CountIn(range, pages.made, [](const SegmentRange& page) { return page.address; });
-    steps.push_back({Kind::kOpen, range, moved + made});
+    const auto is_inside = [&](Address address) { return address - range.address < range.bytes; };
+    const auto moved = std::ranges::count_if(pages.moves, is_inside, &PageMove::to);
+    const auto made = std::ranges::count_if(pages.made, is_inside, &SegmentRange::address);
+    steps.push_back({Kind::kOpen, range, static_cast<size_t>(moved + made)});
   }
 }
 
@@ -154,12 +148,6 @@ Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
   return GrowthPlan({.kind = Kind::kAwait, .microseconds = 1000 * milliseconds});
 }
 
-bool ExpandableEngine::Claim(const GrowthPlan& plan) {
-  if (!CanClaim(plan.pages)) return false;
-  Claim(plan.pages);
-  return true;
-}
-
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   ExpansionRequest request{sizes.block_bytes, stream, sizes.space, donors};
@@ -187,13 +175,9 @@ bool ExpandableEngine::IsIdlePage(const SegmentRange& page) const {
          AddressOf(*block) + block->bytes >= page.address + page.bytes;
 }
 
-bool ExpandableEngine::CanClaim(const Expansion& expansion) const {
-  return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
-    return IsIdlePage({move.from, move.bytes});
-  });
-}
-
-void ExpandableEngine::Claim(const Expansion& expansion) {
+bool ExpandableEngine::Claim(const Expansion& expansion) {
+  const auto stays = [&](const PageMove& move) { return !IsIdlePage({move.from, move.bytes}); };
+  if (std::ranges::any_of(expansion.moves, stays)) return false;
   moved_bytes_ += expansion.moved_bytes();
   for (const SegmentRange& range : expansion.arriving) {
     Convert(range, BlockState::kUnmapped, BlockState::kArriving);
@@ -201,6 +185,7 @@ void ExpandableEngine::Claim(const Expansion& expansion) {
   for (const PageMove& move : expansion.moves) {
     Convert({move.from, move.bytes}, BlockState::kFree, BlockState::kLeaving);
   }
+  return true;
 }
 
 void ExpandableEngine::Complete(const Expansion& expansion) {
@@ -225,18 +210,11 @@ void ExpandableEngine::Complete(const Expansion& expansion) {
 
 void ExpandableEngine::Unclaim(const Expansion& expansion, size_t first_move) {
   for (size_t index = first_move; index < expansion.moves.size(); ++index) {
-    const PageMove& move = expansion.moves[index];
-    Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kFree);
+    UnclaimPage({expansion.moves[index].from, expansion.moves[index].bytes});
   }
   for (const SegmentRange& range : expansion.arriving) {
     Convert(range, BlockState::kArriving, BlockState::kUnmapped);
   }
-}
-
-void ExpandableEngine::Lose(const PageMove& move) {
-  COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page is lost that there was not");
-  Engine::RemovePage();
-  Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
 }
 
 std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
@@ -257,7 +235,5 @@ void ExpandableEngine::RemovePage(const SegmentRange& page) {
   Engine::RemovePage();
   Convert(page, BlockState::kLeaving, BlockState::kUnmapped);
 }
-
-void ExpandableEngine::UnclaimPage(const SegmentRange& page) { Convert(page, BlockState::kLeaving, BlockState::kFree); }
 
 }  // namespace commpool::internal::engine

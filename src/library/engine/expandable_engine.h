@@ -32,8 +32,6 @@ class ExpandableEngine final : public CachingEngine {
   // The cheapest plan. While the pool stays within its slack it makes new pages. Beyond, pages move, after a wait for
   // their streams where that saves enough memory.
   Result<GrowthPlan> PlanGrowth(GrowthRequest& request) override;
-  bool Claim(const GrowthPlan& plan) override;
-  void Complete(const GrowthPlan& plan) override { Complete(plan.pages); }
 
   // Whether new pages (`made` bytes of them) are better for the request than pages that move.
   bool GrowsCheaply(uint64_t requested, uint64_t made);
@@ -47,20 +45,17 @@ class ExpandableEngine final : public CachingEngine {
   Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part = kCommonPart,
                          Reuse reuse = Reuse::kSameStream);
 
-  // Whether everything that the plan counts on is still there.
-  bool CanClaim(const Expansion& expansion) const;
-  void Claim(const Expansion& expansion);
+  bool Claim(const Expansion& expansion) override;
   // The pages are where the plan wants them: they are free memory of the claimant.
-  void Complete(const Expansion& expansion);
+  void Complete(const Expansion& expansion) override;
   // The pages and addresses are as before Claim, because nothing was changed. Moves before `first_move` are lost.
   void Unclaim(const Expansion& expansion, size_t first_move = 0);
-  // A claimed page is lost to the pool: its old addresses and its new ones have no memory.
-  void Lose(const PageMove& move);
 
   // Claims free pages that nobody uses, to release them: about `bytes` of them, the highest addresses first.
   std::vector<SegmentRange> ClaimIdlePages(uint64_t bytes);
+  // A claimed page is gone: it was released, or it is lost to the pool while it moves.
   void RemovePage(const SegmentRange& page);
-  void UnclaimPage(const SegmentRange& page);
+  void UnclaimPage(const SegmentRange& page) { Convert(page, BlockState::kLeaving, BlockState::kFree); }
 
   const Pages& pages() const { return pages_; }
 

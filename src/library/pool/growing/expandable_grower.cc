@@ -115,9 +115,10 @@ void ExpandableGrower::Undo(Growth& growth) {
   uint64_t lost = 0;
   MutexLock lock(blocks_.mutex());
   for (size_t index = 0; index < growth.unmapped; ++index) {
-    lost += pages.moves[index].bytes;
-    engine().Lose(pages.moves[index]);
-    basis_.record.Tell(recording::SegmentGone{.address = pages.moves[index].from, .bytes = pages.moves[index].bytes});
+    const engine::PageMove& move = pages.moves[index];
+    lost += move.bytes;
+    engine().RemovePage({move.from, move.bytes});
+    basis_.record.Tell(recording::SegmentGone{.address = move.from, .bytes = move.bytes});
   }
   engine().Unclaim(pages, growth.unmapped);
   segments_.room.Return(lost);  // the new pages' room goes back with the growth

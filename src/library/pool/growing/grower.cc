@@ -129,7 +129,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.room.Take(made));
   if (!plan.again) {
     MutexLock lock(blocks_.mutex());
-    if (!engine().Claim(plan)) {
+    if (!engine().Claim(plan.pages)) {
       // The claim fails where the plan is out of date, and where the pool may not serve any more.
       const Status open = basis_.CheckOpen();
       return open.ok() ? Result<bool>(false) : Result<bool>(open);
@@ -151,7 +151,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
     basis_.record.Tell(recording::SegmentGone{.address = move.from, .bytes = move.bytes});
   for (const engine::SegmentRange& range : plan.pages.arriving)
     basis_.record.Tell(recording::SegmentMade{.address = range.address, .bytes = range.bytes});
-  engine().Complete(plan);
+  engine().Complete(plan.pages);
   return true;
 }
 
