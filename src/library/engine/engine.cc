@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "src/library/base/check.h"
+#include "src/library/base/failure.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -22,25 +23,6 @@ BlockView ViewOf(const Block& block) {
           0,
           0,
           state};
-}
-
-// kNotFound for an address at which no live block starts. `holder`: the block that holds the address, null outside all
-// segments.
-Status NoLiveBlock(const std::string& call, Address address, const Block* holder) {
-  std::string why = "not from this pool, or freed already and its segment given back to the system";
-  if (holder != nullptr) {
-    const std::string place = std::to_string(holder->bytes) + " bytes at " + Hexadecimal(AddressOf(*holder));
-    if (holder->state == BlockState::kLive) {
-      why = "the address lies inside a live block of " + place + "; pass the address that allocate returned";
-    } else if (holder->state == BlockState::kFree) {
-      why = "it lies in a free block of " + place + ": freed already, or never allocated";
-    } else if (IsHole(*holder)) {
-      why = "the pool has no memory there: never allocated, or moved since";
-    } else {
-      why = "freed already (a block of " + place + " that is not free memory yet)";
-    }
-  }
-  return Status(StatusCode::kNotFound, call + ": no live block at " + Hexadecimal(address) + ": " + why);
 }
 
 bool IsOwn(const Block& block, StreamKey stream) { return stream == block.stream && !block.stream_over; }
@@ -109,8 +91,7 @@ std::vector<MissingFence> Engine::MissingFences() const {
 }
 
 bool Engine::AnyClosedLacksFenceOf(bool (*is_such)(StreamKey)) const {
-  const std::vector<Block*>& closed = heap_.closed();
-  return std::any_of(closed.begin(), closed.end(), [&](const Block* block) {
+  return std::ranges::any_of(heap_.closed(), [&](const Block* block) {
     return !engine::IsClosedBy(*block, Reason::kGraph) &&
            block->uses.Any([&](const Use& use) { return use.fence == kNoFence && is_such(use.stream); });
   });
@@ -269,7 +250,20 @@ bool Engine::IsIdle(SegmentIndex segment) const {
 }
 
 Status Engine::NotLive(const char* call, Address address) const {
-  return NoLiveBlock(call, address, heap_.Find(address));
+  std::string why = "not from this pool, or freed already and its segment given back to the system";
+  if (const Block* const holder = heap_.Find(address)) {
+    const std::string place = std::to_string(holder->bytes) + " bytes at " + Hexadecimal(AddressOf(*holder));
+    if (holder->state == BlockState::kLive) {
+      why = "the address lies inside a live block of " + place + "; pass the address that allocate returned";
+    } else if (holder->state == BlockState::kFree) {
+      why = "it lies in a free block of " + place + ": freed already, or never allocated";
+    } else if (IsHole(*holder)) {
+      why = "the pool has no memory there: never allocated, or moved since";
+    } else {
+      why = "freed already (a block of " + place + " that is not free memory yet)";
+    }
+  }
+  return NotFound(call, ": no live block at ", Hexadecimal(address), ": ", why);
 }
 
 Part Engine::PartOf(Address address) const {
@@ -279,7 +273,7 @@ Part Engine::PartOf(Address address) const {
 
 Result<BlockView> Engine::Find(Address address) const {
   const Block* block = heap_.Find(address);
-  if (block == nullptr || block->state != BlockState::kLive) return NoLiveBlock("find", address, block);
+  if (block == nullptr || block->state != BlockState::kLive) return NotLive("find", address);
   return ViewOf(*block);
 }
 
