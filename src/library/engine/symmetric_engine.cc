@@ -1,17 +1,9 @@
 #include "src/library/engine/symmetric_engine.h"
 
-#include <algorithm>
-
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"
 
 namespace commpool::internal::engine {
-
-namespace {
-
-constexpr Reasons kRanks = ReasonsOf(Reason::kRanks);
-
-}  // namespace
 
 Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
@@ -35,26 +27,25 @@ Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
     return Close(block, Fencing::kAwaits, also);
   }
   const bool of_graph = block->part != kCommonPart;
-  Freed freed = Close(block, Fencing::kCloses, also | kRanks | (of_graph ? ReasonsOf(Reason::kGraph) : Reasons{0}));
+  Freed freed = Close(block, Fencing::kCloses,
+                      also | ReasonsOf(Reason::kRanks) | (of_graph ? ReasonsOf(Reason::kGraph) : Reasons{0}));
   if (of_graph) freed.missing.clear();  // while the graph lives a fence would come too early
   return freed;
 }
 
 void SymmetricEngine::ReleasePart(Part part) {
-  for (const auto& [index, segment] : own_heap().segments()) {
-    for (Block* block = segment->first; block != nullptr; block = block->next) {
-      if (block->part != part) continue;
-      own_heap().LeavePart(block);
-      // The ranks still close it, so nothing merges while this goes through the list.
-      if (engine::IsClosedBy(*block, Reason::kGraph)) own_heap().EndReason(block, Reason::kGraph);
-    }
-  }
+  own_heap().ForEach([&](Block& block) {
+    if (block.part != part) return;
+    own_heap().LeavePart(&block);
+    // The ranks still close it, so nothing merges while this goes through the list.
+    if (engine::IsClosedBy(block, Reason::kGraph)) own_heap().EndReason(&block, Reason::kGraph);
+  });
 }
 
 std::map<Sequence, Block*> SymmetricEngine::Offered() const {
   std::map<Sequence, Block*> offered;
   for (Block* const block : heap().closed()) {
-    if (block->closed_by == kRanks && !IsStranded(*block)) offered.emplace(block->sequence, block);
+    if (block->closed_by == ReasonsOf(Reason::kRanks) && !IsStranded(*block)) offered.emplace(block->sequence, block);
   }
   return offered;
 }
@@ -66,10 +57,9 @@ std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
 }
 
 void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
-  std::vector<Sequence> ascending(sequences.begin(), sequences.end());
-  std::sort(ascending.begin(), ascending.end());
   const std::map<Sequence, Block*> offered = Offered();
-  for (const Sequence sequence : ascending) {
+  // In any order: blocks merge whatever their uses, so the order in which they open leaves no trace.
+  for (const Sequence sequence : sequences) {
     const auto found = offered.find(sequence);
     COMMPOOL_CHECK(found != offered.end(), "a free is applied that this rank did not offer");
     own_heap().EndReason(found->second, Reason::kRanks);

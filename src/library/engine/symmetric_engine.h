@@ -53,7 +53,7 @@ class SymmetricEngine final : public Engine {
   void ReleasePart(Part part) override;
 
   // The ranks exchange LocallyFreed, the frees of blocks that only the other ranks close, and whose streams others can
-  // wait for, ascending. ApplyFrees then makes the blocks that every rank has freed free memory, in ascending order.
+  // wait for, ascending. ApplyFrees then makes the blocks that every rank has freed free memory.
   // REQUIRES: each of `sequences` is in LocallyFreed().
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
