@@ -112,7 +112,7 @@ TEST(BlockMap, HasTheWordsOfLargeBlocksOnFewPages) {
 }
 
 TEST(LargeWord, SaysWhichOfItsMiBsAddressesTheBlockBeginsAt) {
-  EXPECT_FALSE(LargeWord().IsOf(kBase)) << "none";
+  EXPECT_FALSE(LargeWord(0).IsOf(kBase)) << "none";
   const LargeWord word = LargeWord::Live(kBase + 3 * kMiB + 512, 77);
   EXPECT_TRUE(word.IsOf(kBase + 3 * kMiB + 512));
   EXPECT_FALSE(word.IsOf(kBase + 3 * kMiB));

@@ -152,7 +152,7 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   EXPECT_EQ(engine.WhollyFreeSegments(), (std::vector<SegmentIndex>{1}));
   EXPECT_EQ(engine.RemoveSegment(1).address, 2 * kBase);
   GiveBack(engine, address);
-  EXPECT_TRUE(engine.IsWhollyFree(0));
+  EXPECT_TRUE(engine.heap().IsWhollyFree(0));
   EXPECT_FALSE(engine.IsIdle(0)) << "the stream may still use the block";
   engine.DeviceIdle(0, engine.Now());
   EXPECT_TRUE(engine.IsIdle(0));
@@ -161,7 +161,7 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   EXPECT_EQ(engine.counters().reserved_bytes.peak, 4 * kMiB);
   EXPECT_EQ(engine.counters().reserved_segments.current, 0u);
   EXPECT_FALSE(engine.IsIdle(0));
-  EXPECT_FALSE(engine.IsWhollyFree(0));
+  EXPECT_FALSE(engine.heap().IsWhollyFree(0));
   CheckInvariants(engine);
 }
 

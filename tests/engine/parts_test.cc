@@ -81,7 +81,7 @@ TEST_F(Parts, CountTheirFreeMemoryAsNobodys) {
   EXPECT_EQ(counters.allocated_bytes.current, 0u);
   EXPECT_EQ(counters.free_bytes, 2 * kMiB);
   EXPECT_EQ(counters.largest_free_block_bytes, kMiB);
-  EXPECT_FALSE(engine_.IsWhollyFree(segment_));
+  EXPECT_FALSE(engine_.heap().IsWhollyFree(segment_));
   EXPECT_TRUE(engine_.StreamsOf().empty()) << "waiting for a stream would not help";
 }
 

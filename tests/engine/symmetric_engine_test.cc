@@ -245,7 +245,7 @@ TEST(SymmetricEngine, DropsUsesWhenTheDeviceIsIdleOrAStreamForgotten) {
   EXPECT_FALSE(engine.IsIdle(0));
   Free(engine, address);
   EXPECT_FALSE(engine.IsIdle(0));
-  EXPECT_TRUE(engine.IsWhollyFree(0));
+  EXPECT_TRUE(engine.heap().IsWhollyFree(0));
   engine.DeviceIdle(0, engine.Now());
   CheckInvariants(engine);
   EXPECT_TRUE(engine.IsIdle(0));

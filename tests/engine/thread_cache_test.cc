@@ -28,6 +28,7 @@ class ThreadCacheTest : public ::testing::Test {
   }
   static BlockWord WordOf(const CachedBlock& block) { return BlockWord(block.word->load()); }
   bool Give(const CachedBlock& block) { return cache_.Give(block, WordOf(block)); }
+  CacheStatistics Statistics() { return ThreadCache::Pause(cache_).Statistics(); }
   // A block that the cache has.
   CachedBlock Given(uint64_t requested) {
     const CachedBlock block = Make(requested);
@@ -48,7 +49,7 @@ class ThreadCacheTest : public ::testing::Test {
 TEST_F(ThreadCacheTest, HasNothingAtFirst) {
   EXPECT_EQ(cache_.Take(1), 0u);
   EXPECT_EQ(cache_.lane(), kLane);
-  EXPECT_EQ(cache_.Statistics().holding.now.blocks, 0);
+  EXPECT_EQ(Statistics().holding.now.blocks, 0);
   EXPECT_TRUE(cache_.TakeAll().empty());
 }
 
@@ -103,7 +104,7 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreed) {
   recorded.word->store(BlockWord::Live().bits());
   EXPECT_FALSE(cache_.Give(recorded, before));
   EXPECT_EQ(WordOf(recorded).state(), BlockWord::State::kLive);
-  EXPECT_EQ(cache_.Statistics().holding.now.blocks, 1);
+  EXPECT_EQ(Statistics().holding.now.blocks, 1);
 }
 
 TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
@@ -112,7 +113,7 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
   const BlockWord live = WordOf(block);
   ASSERT_TRUE(cache_.Give(block, live));
   EXPECT_FALSE(cache_.Give(block, live));
-  EXPECT_EQ(cache_.Statistics().holding.now.blocks, 1);
+  EXPECT_EQ(Statistics().holding.now.blocks, 1);
   EXPECT_EQ(cache_.Take(512), block.address);
 }
 
@@ -185,7 +186,7 @@ TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {
   const CachedBlock one_more = Make(512);
   EXPECT_FALSE(Give(one_more));
   EXPECT_EQ(WordOf(one_more).state(), BlockWord::State::kCacheable) << "the pool may still free it";
-  EXPECT_EQ(cache_.Statistics().holding.now.bytes, ThreadCache::kMostBytes);
+  EXPECT_EQ(Statistics().holding.now.bytes, ThreadCache::kMostBytes);
   EXPECT_NE(cache_.Take(kSmallBytes), 0u);
   EXPECT_TRUE(Give(one_more));
 }
@@ -215,7 +216,7 @@ TEST_F(ThreadCacheTest, GivesAllItsBlocksToTheThreadThatEmptiesIt) {
     taken.insert(block.address);
   }
   EXPECT_EQ(taken, given);
-  EXPECT_EQ(cache_.Statistics().holding.now.bytes, 0);
+  EXPECT_EQ(Statistics().holding.now.bytes, 0);
   EXPECT_FALSE(cache_.closed());
   EXPECT_TRUE(Give(Make(512))) << "it goes on";
 }
@@ -226,7 +227,7 @@ TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
   const std::vector<CachedBlock> half = cache_.TakeHalf();
   ASSERT_EQ(half.size(), 1u);
   EXPECT_EQ(half[0].address, large);
-  EXPECT_EQ(cache_.Statistics().holding.now.bytes, 256 << 10);
+  EXPECT_EQ(Statistics().holding.now.bytes, 256 << 10);
   EXPECT_EQ(cache_.TakeHalf().size(), 2u);
 }
 
@@ -251,9 +252,9 @@ TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
   Given(1000);
   Given(300);
   ASSERT_NE(cache_.Take(700), 0u);
-  EXPECT_EQ(cache_.Statistics().holding.now.requested, 600);
+  EXPECT_EQ(Statistics().holding.now.requested, 600);
   EXPECT_EQ(cache_.Close()->requested_more, 300) << "1,000 came, 700 went";
-  const CacheStatistics statistics = cache_.Statistics();
+  const CacheStatistics statistics = Statistics();
   EXPECT_EQ(statistics.holding.now.requested, 0);
   EXPECT_EQ(statistics.holding.now.blocks, 0);
   EXPECT_EQ(statistics.taken.blocks, 1);

@@ -61,7 +61,6 @@ class BlockWord {
 // the word has no class and no lane.
 class LargeWord {
  public:
-  constexpr LargeWord() = default;
   constexpr explicit LargeWord(uint64_t bits) : bits_(bits) {}
 
   // `owner`: the block's owner, a number of at most 43 bits; 0 where unknown.

@@ -29,7 +29,7 @@ Block* CachingEngine::TakeGathered(Fit fit) {
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   Block* const block = Take({sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part});
-  if (block == nullptr) return Outcome(Grow{sizes.segment_bytes, sizes.space, part});
+  if (block == nullptr) return Outcome(Grow{sizes.segment_bytes, sizes.space});
   return Outcome(Serve(block, stream, bytes));
 }
 
@@ -48,7 +48,7 @@ Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse re
   Gather(stream, part);
   if (own_heap().FindFree(fit) != nullptr) return Grow{};
   if (part != kCommonPart || reserved_) fit.space = Space::kLarge;
-  return own_heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space, part};
+  return own_heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space};
 }
 
 Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
@@ -102,10 +102,8 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
 
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
   std::vector<SegmentIndex> unused = WhollyFreeSegments();
-  const auto& segments = heap().segments();
-  std::stable_sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
-    return segments.at(a)->last_touched < segments.at(b)->last_touched;
-  });
+  const auto last_touched = [&](SegmentIndex index) { return heap().segments().at(index)->last_touched; };
+  std::ranges::stable_sort(unused, {}, last_touched);
   return unused;
 }
 

@@ -99,7 +99,6 @@ class Engine {
   SegmentRange RemoveSegment(SegmentIndex segment);
   // Segments with only free blocks, none of which still waits for a fence or another rank; smallest index first.
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
-  bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
   // The streams that may still use the part's free memory.
   std::set<StreamKey> StreamsOf(Part part = kCommonPart) const;

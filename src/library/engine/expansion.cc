@@ -175,8 +175,7 @@ std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uin
   std::sort(chosen.begin(), chosen.end(),
             [](const Donor& a, const Donor& b) { return std::tie(b.bytes, a.address) < std::tie(a.bytes, b.address); });
   if (remaining > 0 && Sum(donors) >= wanted && !left.empty()) {
-    const Donor& least =
-        *std::min_element(left.begin(), left.end(), [](const Donor& a, const Donor& b) { return a.bytes < b.bytes; });
+    const Donor least = std::ranges::min(left, {}, &Donor::bytes);
     if (least.bytes - remaining <= room_behind) chosen.push_back(least);
   }
   return chosen;

@@ -137,10 +137,10 @@ inline Block* Heap::Cut(Block* block, uint64_t bytes) {
   return high ? upper : block;
 }
 
-Block* Heap::FindIdle(Fit fit) const {
-  fit.reuse = Reuse::kIdle;
-  fit.part = kCommonPart;
-  return free_index_.Find(fit);
+Block* Heap::FindFree(const Fit& fit) const {
+  Block* const block = free_index_.Find(fit);
+  if (block != nullptr || fit.part == kCommonPart) return block;
+  return free_index_.Find({.bytes = fit.bytes, .reuse = Reuse::kIdle, .space = fit.space});  // of the whole pool
 }
 
 [[gnu::flatten]] void Heap::Close(Block* block, Reasons reasons) {

@@ -54,10 +54,7 @@ class Heap {
   // multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
   // The block that Take would cut.
-  Block* FindFree(const Fit& fit) const {
-    Block* const block = free_index_.Find(fit);
-    return block != nullptr || fit.part == kCommonPart ? block : FindIdle(fit);
-  }
+  Block* FindFree(const Fit& fit) const;
   // Ends a live block: it is closed by these reasons, or becomes free (and merges) where there are none.
   void Close(Block* block, Reasons reasons);
   // Ends a reason of a closed block. The last one's end makes it free, and merges it.
@@ -174,8 +171,6 @@ class Heap {
     fences_.Unlink(block);
   }
 
-  // For a graph: idle memory of the whole pool.
-  Block* FindIdle(Fit fit) const;
   // The segment that holds the address; null where none does.
   HeapSegment* SegmentAt(Address address) const;
   // Merges neighbours that the predicate accepts.

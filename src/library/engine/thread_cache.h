@@ -133,7 +133,6 @@ class alignas(128) ThreadCache {
   bool closed() const { return lock_.closed(); }
   // Call it before a second thread gets a cache of the lane, and when no second thread has one any more.
   void SetFreers(Freers freers);
-  CacheStatistics Statistics() { return Pause(*this).Statistics(); }
 
   // For the owner, before it changes its pool: what the cache holds, and held at least since the last Look. Zeros while
   // another thread is at the cache.

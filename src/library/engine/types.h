@@ -143,7 +143,6 @@ struct Served {
 struct Grow {
   uint64_t bytes = 0;
   Space space = Space::kLarge;
-  Part part = kCommonPart;  // the part that asked, and gets the new memory
 };
 
 using Outcome = std::variant<Served, Grow>;
