@@ -143,8 +143,7 @@ commpool_status commpool_pool_set_access(commpool_pool pool, const int* devices,
   return WithPool(pool, [&](Pool& found) -> Status {
     if (count != 0 && devices == nullptr) return InvalidArgument("devices is null and count is not 0");
     if (count > kMostPeers) return InvalidArgument("count ", count, " is more devices than any machine has");
-    commpool_access asked = COMMPOOL_ACCESS_GRANTED;
-    COMMPOOL_TRY(ReadWord("access", NumberOf(access), {"GRANTED", "REVOKED"}, &asked));
+    const auto asked = COMMPOOL_TRY(WordOf<commpool_access>("access", access, {"GRANTED", "REVOKED"}));
     const std::vector<int> named(devices, devices + count);
     PoolPeers& peers = found.segments().peers;
     return asked == COMMPOOL_ACCESS_GRANTED ? peers.Grant(named) : peers.Revoke(named);
@@ -160,8 +159,7 @@ commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* reg
 
 commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator, commpool_life life) {
   return WithPool(pool, [&](Pool& found) -> Status {
-    CommunicatorLife said = CommunicatorLife::kAlive;
-    COMMPOOL_TRY(ReadWord("life", NumberOf(life), {"ALIVE", "ENDED"}, &said));
+    const auto said = COMMPOOL_TRY(WordOf<CommunicatorLife>("life", life, {"ALIVE", "ENDED"}));
     return found.mode().AbandonCommunicator(communicator, said);
   });
 }
@@ -189,8 +187,7 @@ commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, 
 commpool_status commpool_pool_statistics(commpool_pool pool, commpool_peaks peaks, commpool_statistics* statistics) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (statistics == nullptr) return NullOutput();
-    BlockStore::Peaks after = BlockStore::Peaks::kKeep;
-    COMMPOOL_TRY(ReadWord("peaks", NumberOf(peaks), {"STAY", "RESET"}, &after));
+    const auto after = COMMPOOL_TRY(WordOf<BlockStore::Peaks>("peaks", peaks, {"STAY", "RESET"}));
     COMMPOOL_TRY(CheckStructBytes("statistics", statistics->struct_bytes, sizeof(*statistics)));
     *statistics = found.Statistics(after);
     statistics->struct_bytes = sizeof(*statistics);

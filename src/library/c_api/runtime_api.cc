@@ -73,8 +73,7 @@ Result<recording::RecorderOptions> ParseRecordOptions(const commpool_record_opti
     return InvalidArgument("a recording of at most ", given.limit_bytes, " bytes: 1 MiB is the least");
   }
   constexpr std::array<std::string (*)(), 3> kStacks = {nullptr, &StackInPython, &NativeStack};
-  size_t stacks = 0;
-  COMMPOOL_TRY(ReadWord("stacks", NumberOf(given.stacks), {"NONE", "PYTHON", "NATIVE"}, &stacks));
+  const auto stacks = COMMPOOL_TRY(WordOf<size_t>("stacks", given.stacks, {"NONE", "PYTHON", "NATIVE"}));
   return recording::RecorderOptions{
       .directory = given.directory, .limit_bytes = given.limit_bytes, .stack = kStacks[stacks]};
 }
@@ -88,10 +87,8 @@ int commpool_version(void) { return COMMPOOL_VERSION; }
 commpool_status commpool_initialize(commpool_driver driver, commpool_measure measure) {
   return Guarded([&]() -> Status {
     COMMPOOL_TRY(RefuseUserFunction());
-    DriverChoice choice = DriverChoice::kCuda;
-    COMMPOOL_TRY(ReadWord("driver", NumberOf(driver), {"CUDA", "EMULATED", "AUTO"}, &choice));
-    Measure wanted = Measure::kNothing;
-    COMMPOOL_TRY(ReadWord("measure", NumberOf(measure), {"NOTHING", "CALLS"}, &wanted));
+    const auto choice = COMMPOOL_TRY(WordOf<DriverChoice>("driver", driver, {"CUDA", "EMULATED", "AUTO"}));
+    const auto wanted = COMMPOOL_TRY(WordOf<Measure>("measure", measure, {"NOTHING", "CALLS"}));
     return OpenProcessRuntime(choice, wanted);
   });
 }
@@ -141,8 +138,7 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
 
 commpool_status commpool_set_device_bound(int device, commpool_device_bound bound, uint64_t bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    commpool_device_bound asked = COMMPOOL_DEVICE_LIMIT;
-    COMMPOOL_TRY(ReadWord("bound", NumberOf(bound), {"LIMIT", "HEADROOM"}, &asked));
+    const auto asked = COMMPOOL_TRY(WordOf<commpool_device_bound>("bound", bound, {"LIMIT", "HEADROOM"}));
     std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
     asked == COMMPOOL_DEVICE_LIMIT ? state->account().SetLimit(bytes) : state->account().SetHeadroom(bytes);
     return Status();
@@ -175,8 +171,7 @@ commpool_status commpool_release_idle(int device, commpool_device_work work, uin
   // Opening the runtime would call the driver, from within a call of it that failed. There is no pool then.
   if (OpenedProcessRuntime() == nullptr) return WriteWhereAsked(uint64_t{0}, bytes), COMMPOOL_OK;
   return WithRuntime([&](Runtime& runtime) -> Status {
-    DeviceWork known = DeviceWork::kMayWork;
-    COMMPOOL_TRY(ReadWord("work", NumberOf(work), {"MAY_WORK", "IDLE"}, &known));
+    const auto known = COMMPOOL_TRY(WordOf<DeviceWork>("work", work, {"MAY_WORK", "IDLE"}));
     WriteWhereAsked(runtime.search().ReleaseIdle(device, known), bytes);
     return Status();
   });

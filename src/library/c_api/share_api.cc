@@ -79,8 +79,7 @@ commpool_status WithImport(commpool_import handle, Body body, const char* name =
 commpool_status commpool_pool_share(commpool_pool pool, commpool_imports imports, char* ticket, size_t capacity) {
   return WithPool(pool, [&](Pool& found) -> Status {
     COMMPOOL_TRY(CheckTicketRoom(ticket, capacity));
-    Imports allowed = Imports::kRefuseSleep;
-    COMMPOOL_TRY(ReadWord("imports", NumberOf(imports), {"REFUSE_SLEEP", "SLEEP_TOO"}, &allowed));
+    const auto allowed = COMMPOOL_TRY(WordOf<Imports>("imports", imports, {"REFUSE_SLEEP", "SLEEP_TOO"}));
     return WriteTicket(found.segments().exporter.Ticket(allowed), ticket);
   });
 }
@@ -88,8 +87,7 @@ commpool_status commpool_pool_share(commpool_pool pool, commpool_imports imports
 commpool_status commpool_block_share(const void* pointer, commpool_writes writes, char* ticket, size_t capacity) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     COMMPOOL_TRY(CheckTicketRoom(ticket, capacity));
-    Writes allowed = Writes::kGoOn;
-    COMMPOOL_TRY(ReadWord("writes", NumberOf(writes), {"GO_ON", "ENDED"}, &allowed));
+    const auto allowed = COMMPOOL_TRY(WordOf<Writes>("writes", writes, {"GO_ON", "ENDED"}));
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
     return WriteTicket(pool->segments().exporter.TicketOf(AddressOf(pointer), allowed), ticket);
   });

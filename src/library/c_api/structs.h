@@ -11,6 +11,7 @@
 #include <string>
 
 #include "src/library/base/failure.h"
+#include "src/library/base/try.h"
 
 namespace commpool::internal {
 
@@ -39,6 +40,14 @@ Status ReadWord(const std::string& what, int32_t number, std::initializer_list<c
   Status status = CheckWord(what, number, words);
   if (status.ok()) *own = static_cast<OwnWord>(number);
   return status;
+}
+
+// ReadWord for an argument.
+template <typename OwnWord, typename Word>
+Result<OwnWord> WordOf(const std::string& what, const Word& word, std::initializer_list<const char*> words) {
+  OwnWord own{};
+  COMMPOOL_TRY(ReadWord(what, NumberOf(word), words, &own));
+  return own;
 }
 
 // The output arrays of a call that lists things: `entries` or `count` may be null.
