@@ -14,7 +14,6 @@
 #include "src/library/base/check.h"
 #include "src/library/base/environment.h"
 #include "src/library/base/log.h"
-#include "src/library/base/mutex.h"
 #include "src/library/base/native_stack.h"
 #include "src/library/base/of_this_thread.h"
 #include "src/library/base/printable.h"
@@ -28,16 +27,8 @@ constinit std::atomic<Runtime*> process_runtime{nullptr};
 
 namespace {
 
-// What a thread that opens the runtime needs. Never destroyed, like the runtime.
-struct Opening {
-  Mutex mutex{LockRank::kRuntime};
-  std::atomic<bool> measured{false};
-};
-
-Opening& TheOpening() {
-  static Opening* const opening = new Opening();
-  return *opening;
-}
+// Set before process_runtime, if at all, and for good.
+constinit std::atomic<bool> driver_is_measured{false};
 
 Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
   const Environment& environment = Environment::Get();
@@ -64,7 +55,7 @@ void RecordWhereAsked(Runtime& runtime) {
 }
 
 Status OpenWith(const LoaderOptions& options, Measure measure) {
-  MutexLock lock(TheOpening().mutex);
+  MutexLock lock(ProcessMutex());
   if (const Runtime* runtime = OpenedProcessRuntime()) {
     if (measure == Measure::kCalls && !DriverIsMeasured()) {
       return FailedPrecondition("the driver is open already: initialize() that measures comes before any other call");
@@ -80,7 +71,7 @@ Status OpenWith(const LoaderOptions& options, Measure measure) {
     const auto metered = std::make_shared<Driver>(*driver);
     COMMPOOL_TRY(MeterDriver(*metered));
     driver = metered;
-    TheOpening().measured = true;
+    driver_is_measured = true;
   }
   auto* const opened = new Runtime(std::move(driver), std::move(settings));
   opened->scopes().ShowIn(open_scopes);
@@ -97,6 +88,11 @@ thread_local constinit std::array<char, 512> late_error{};
 
 }  // namespace
 
+Mutex& ProcessMutex() {
+  static Mutex* const mutex = new Mutex(LockRank::kRuntime);
+  return *mutex;
+}
+
 std::string StackInPython() {
   return PythonStack([](const char* name) { return dlsym(RTLD_DEFAULT, name); });
 }
@@ -112,7 +108,7 @@ Result<Settings> SettingsFromEnvironment() { return Settings::Parse(Environment:
 
 Result<Runtime*> RefusingRuntime(const Status& why) {
   static Runtime* refusing = nullptr;
-  MutexLock lock(TheOpening().mutex);
+  MutexLock lock(ProcessMutex());
   if (refusing != nullptr) return refusing;
   LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(DriverChoice::kCuda));
   std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
@@ -120,7 +116,7 @@ Result<Runtime*> RefusingRuntime(const Status& why) {
   return refusing;
 }
 
-bool DriverIsMeasured() { return TheOpening().measured; }
+bool DriverIsMeasured() { return driver_is_measured; }
 
 Status OpenProcessRuntime(DriverChoice choice, Measure measure) {
   LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(choice));

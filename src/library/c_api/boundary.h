@@ -8,12 +8,16 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/library/base/mutex.h"
 #include "src/library/base/try.h"
 #include "src/library/base/user_function.h"
 #include "src/library/driver/loader.h"
 #include "src/library/pool/runtime.h"
 
 namespace commpool::internal {
+
+// Guards the opening of the process's runtime, and what else the process has once. Never destroyed, like the runtime.
+Mutex& ProcessMutex();
 
 // Where Python code asked, for recordings.
 std::string StackInPython();

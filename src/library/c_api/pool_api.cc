@@ -7,7 +7,6 @@
 
 #include "commpool/commpool.h"
 #include "commpool/kept.h"
-#include "src/library/base/mutex.h"
 #include "src/library/base/try.h"
 #include "src/library/c_api/boundary.h"
 #include "src/library/c_api/options.h"
@@ -76,12 +75,6 @@ constexpr auto kTable = []<size_t... kPlaces>(std::index_sequence<kPlaces...>) {
 }
 (std::make_index_sequence<kFunctions>());
 
-// Guards binding. Never destroyed, like the runtime.
-Mutex& BindingMutex() {
-  static Mutex* const mutex = new Mutex(LockRank::kRuntime);
-  return *mutex;
-}
-
 // Chooses the slot of the pool: its own, else an unused one, else that of the oldest destroyed pool. Returns kFunctions
 // where there is none.
 size_t Choose(Runtime& runtime, PoolHandle pool) {
@@ -98,7 +91,7 @@ size_t Choose(Runtime& runtime, PoolHandle pool) {
 // The function of the pool, the same at each call. Where all functions are taken, that of the oldest destroyed pool
 // serves this pool from now on; kOutOfMemory where no pool was destroyed.
 Result<commpool_plain_allocate> FunctionOf(Runtime& runtime, const Pool& pool) {
-  MutexLock lock(BindingMutex());
+  MutexLock lock(ProcessMutex());
   const size_t place = Choose(runtime, pool.handle());
   if (place == kFunctions) {
     return OutOfMemory("all ", kFunctions, " functions are taken by pools that are alive: destroy some first");
