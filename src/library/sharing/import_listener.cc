@@ -149,7 +149,7 @@ void PoolImport::SendLeaving() {
   std::vector<uint64_t> records;
   {
     MutexLock lock(mutex_);
-    for (const Leaving& leaving : leaving_) records.push_back(leaving.record);
+    for (const auto& leaving : leaving_) records.push_back(leaving.mapped().record);
   }
   if (records.empty()) return;
   std::sort(records.begin(), records.end());
@@ -163,9 +163,9 @@ void PoolImport::SendLeaving() {
     }
   }
   MutexLock lock(mutex_);
-  std::erase_if(leaving_, [&](const Leaving& leaving) {
-    if (leaving.record > passed) return false;
-    static_cast<void>(channel_.Send({ShareKind::kLetGo, {leaving.block.number}}));
+  std::erase_if(leaving_, [&](const auto& leaving) {
+    if (leaving.mapped().record > passed) return false;
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {leaving.mapped().number}}));
     return true;
   });
 }

@@ -38,7 +38,7 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
       COMMPOOL_TRY(CheckReadable());
       if (asleep_ && !in_time) return late;
       if (asleep_) continue;  // again, since that wait
-      const auto found = COMMPOOL_TRY(FindHeld(address));
+      const auto found = COMMPOOL_TRY(FindHeld(address, Use::kBeginRead));
       line = &board_.line(found->second.line);
       ++found->second.reading;
       ++line->readers;
@@ -55,7 +55,7 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
   const Status updated = AwaitUpdate(*line, slices);
   if (updated.ok()) return updated;
   MutexLock lock(mutex_);
-  if (const auto again = FindHeld(address); again.ok()) LeaveRead((*again)->second);
+  if (const auto again = FindHeld(address, Use::kBeginRead); again.ok()) LeaveRead((*again)->second);
   return updated;
 }
 
@@ -79,7 +79,11 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slice
   return Status();
 }
 
-Result<uint64_t> PoolImport::Record(CUstream stream) {
+Result<uint64_t> PoolImport::Record(CUdeviceptr address, Use use, CUstream stream) {
+  {
+    MutexLock lock(mutex_);
+    COMMPOOL_TRY(FindHeld(address, use));
+  }
   const ContextGuard current(driver_, context_);
   MutexLock mapping(mapping_);
   const uint64_t record = COMMPOOL_TRY(reads_.Record(driver_, stream));
@@ -88,18 +92,10 @@ Result<uint64_t> PoolImport::Record(CUstream stream) {
 }
 
 Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
-  const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
-    const auto found = COMMPOOL_TRY(FindHeld(address));
-    if (found->second.reading != 0) return found;
-    return FailedPrecondition("no read of the block has begun");
-  };
-  {
-    MutexLock lock(mutex_);
-    COMMPOOL_TRY(check());
-  }
-  const uint64_t record = COMMPOOL_TRY(Record(stream));
+  const uint64_t record = COMMPOOL_TRY(Record(address, Use::kEndRead, stream));
   MutexLock lock(mutex_);
-  const auto found = COMMPOOL_TRY(check());  // again: another thread may have ended the read meanwhile
+  const auto found =
+      COMMPOOL_TRY(FindHeld(address, Use::kEndRead));  // another thread may have ended the read meanwhile
   ReadingBoard::Line& line = board_.line(found->second.line);
   line.read = std::max(line.read.load(), record);  // another thread may have recorded a later one
   LeaveRead(found->second);
@@ -107,27 +103,15 @@ Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
 }
 
 Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
-  const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
-    const auto found = COMMPOOL_TRY(FindHeld(address));
-    if (found->second.times == 1 && found->second.reading != 0) {
-      return FailedPrecondition("a read of the block has not ended");
-    }
-    return found;
-  };
-  {
-    MutexLock lock(mutex_);
-    COMMPOOL_TRY(check());
-  }
   // Of every release: the owner waits for the latest record, which covers those before it.
-  const uint64_t record = COMMPOOL_TRY(Record(stream));
+  const uint64_t record = COMMPOOL_TRY(Record(address, Use::kRelease, stream));
   {
     MutexLock lock(mutex_);
-    const auto found = COMMPOOL_TRY(check());
+    const auto found = COMMPOOL_TRY(FindHeld(address, Use::kRelease));
     Held& held = found->second;
     held.record = std::max(held.record, record);  // another thread may have recorded a later one
     if (--held.times > 0) return Status();
-    leaving_.push_back({found->first, held, held.record});
-    held_.erase(found);
+    leaving_.push_back(held_.extract(found));
   }
   Wake();
   return Status();

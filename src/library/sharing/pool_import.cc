@@ -209,9 +209,9 @@ std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
   if (board_.page().dropped != 0) return std::nullopt;
   MutexLock lock(mutex_);
   const auto left = std::find_if(leaving_.begin(), leaving_.end(),
-                                 [&](const Leaving& leaving) { return leaving.block.number == number; });
+                                 [&](const auto& leaving) { return leaving.mapped().number == number; });
   if (left != leaving_.end()) {
-    held_.emplace(left->address, left->block);
+    held_.insert(std::move(*left));
     leaving_.erase(left);
   }
   for (auto& [address, held] : held_) {
@@ -271,12 +271,17 @@ Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
   return NotFound("the owner's segment is gone");
 }
 
-Result<PoolImport::HeldBlocks::iterator> PoolImport::FindHeld(CUdeviceptr address) {
+Result<PoolImport::HeldBlocks::iterator> PoolImport::FindHeld(CUdeviceptr address, Use use) {
   const auto next = held_.upper_bound(address);
   const auto found = next == held_.begin() ? held_.end() : std::prev(next);
   const bool held = found != held_.end() && found->second.times != 0 && address - found->first < found->second.bytes;
-  if (held) return found;
-  return NotFound("the pointer is in no block that this import holds: take the block first");
+  if (!held) return NotFound("the pointer is in no block that this import holds: take the block first");
+  const Held& block = found->second;
+  if (use == Use::kEndRead && block.reading == 0) return FailedPrecondition("no read of the block has begun");
+  if (use == Use::kRelease && block.times == 1 && block.reading != 0) {
+    return FailedPrecondition("a read of the block has not ended");
+  }
+  return found;
 }
 
 std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {

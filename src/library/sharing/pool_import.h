@@ -75,12 +75,8 @@ class PoolImport {
     uint64_t record = 0;   // of the releases so far: the latest
   };
   using HeldBlocks = std::map<CUdeviceptr, Held>;
-  // A block that goes once a record has passed.
-  struct Leaving {
-    CUdeviceptr address = 0;
-    Held block;
-    uint64_t record = 0;
-  };
+  // What somebody wants of a block.
+  enum class Use { kBeginRead, kEndRead, kRelease };
 
   PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context);
   Status Connect(const Ticket& ticket);
@@ -102,11 +98,11 @@ class PoolImport {
   std::optional<ImportedBlock> HoldAgain(uint64_t number);
   // Where a block of a mapped segment is here.
   std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs, uint64_t bytes = 1) COMMPOOL_EXCLUDES(mapping_);
-  // Records behind the stream's work.
-  Result<uint64_t> Record(CUstream stream);
+  // Records behind the stream's work on a block; FindHeld's errors.
+  Result<uint64_t> Record(CUdeviceptr address, Use use, CUstream stream);
   Status AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slices);
-  // kNotFound where this import holds no block there.
-  Result<HeldBlocks::iterator> FindHeld(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_);
+  // kNotFound where this import holds no block there; kFailedPrecondition where its reads do not allow the use.
+  Result<HeldBlocks::iterator> FindHeld(CUdeviceptr address, Use use) COMMPOOL_REQUIRES(mutex_);
   // Why no read may begin; OK where it may.
   Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);
   void LeaveRead(Held& held) COMMPOOL_REQUIRES(mutex_);
@@ -159,8 +155,8 @@ class PoolImport {
   uint64_t next_question_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   uint64_t asked_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // the question that somebody waits with; 0: none
   HeldBlocks held_ COMMPOOL_GUARDED_BY(mutex_);
-  std::vector<Leaving> leaving_ COMMPOOL_GUARDED_BY(mutex_);
-  bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
+  std::vector<HeldBlocks::node_type> leaving_ COMMPOOL_GUARDED_BY(mutex_);  // each goes once its record has passed
+  bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;                        // from here on the thread alone reads
   bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> sleeps_{0};                   // how often it fell asleep
   Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke, or ended asleep
