@@ -15,7 +15,7 @@ ShareServer::~ShareServer() { Stop(); }
 
 Status ShareServer::Start() {
   MutexLock lock(mutex_);
-  if (stopped_) return FailedPrecondition("the runtime has ended");
+  if (ending_) return FailedPrecondition("the runtime has ended");
   if (listener_.valid()) return Status();
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return SystemFailure("eventfd failed");
@@ -33,11 +33,10 @@ void ShareServer::Stop() {
   std::thread thread;
   {
     MutexLock lock(mutex_);
-    stopped_ = true;
+    ending_ = true;
     thread = std::move(thread_);
   }
   if (!thread.joinable()) return;
-  ending_ = true;
   Wake();
   thread.join();
   MutexLock lock(mutex_);

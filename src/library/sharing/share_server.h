@@ -99,11 +99,10 @@ class ShareServer {
   uint64_t next_block_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   std::map<HashKey, OfferedDescriptors::weak_type> offers_ COMMPOOL_GUARDED_BY(mutex_);
   ShareListener listener_ COMMPOOL_GUARDED_BY(mutex_);
-  bool stopped_ COMMPOOL_GUARDED_BY(mutex_) = false;
   std::thread thread_ COMMPOOL_GUARDED_BY(mutex_);
   FileDescriptor wake_;
-  std::atomic<bool> ending_{false};
-  Importers connected_;  // the thread's own
+  std::atomic<bool> ending_{false};  // set under the lock: no thread starts then
+  Importers connected_;              // the thread's own
 };
 
 }  // namespace commpool::internal

@@ -67,23 +67,20 @@ bool SharedPool::IsHeld(uint64_t block) const {
 }
 
 Result<size_t> SharedPool::Hold(Importer& importer, uint64_t block) {
-  size_t place = importer.next_line;
-  if (!importer.free_lines.empty()) {
-    place = importer.free_lines.back();
-    importer.free_lines.pop_back();
-  } else if (place == ReadingBoard::kLines) {
+  const bool reused = !importer.free_lines.empty();
+  const size_t place = reused ? importer.free_lines.back() : importer.lines.size();  // else all before it are held
+  if (place == ReadingBoard::kLines) {
     return Failure(StatusCode::kExhausted, "one import holds at most ", place,
                    " blocks at a time: release some, or import the pool once more");
-  } else {
-    ++importer.next_line;
   }
   const SharedBlock& shared = blocks.at(block);
+  importer.lines.emplace(block, place);
+  if (reused) importer.free_lines.pop_back();
   ReadingBoard::Line& line = importer.board.line(place);
   line.readers.store(0);
   line.read.store(0);
   line.updated.store(shared.updated);
   line.gate.store(static_cast<uint32_t>(shared.gate));
-  importer.lines.emplace(block, place);
   return place;
 }
 

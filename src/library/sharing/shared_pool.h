@@ -67,10 +67,9 @@ struct Importer {
   // The server's lock guards these.
   MessageChannel channel;
   std::map<uint64_t, size_t> lines;  // of the board, by the number of the block
-  std::vector<size_t> free_lines;
-  size_t next_line = 0;
-  Status slept;                 // that answer
-  bool awaits_updates = false;  // it was told that a block which it holds may be written
+  std::vector<size_t> free_lines;    // held before; with those in `lines` the first ones of the board
+  Status slept;                      // that answer
+  bool awaits_updates = false;       // it was told that a block which it holds may be written
 
   std::string name() const { return "process " + std::to_string(process); }
 };
