@@ -76,7 +76,7 @@ Status PoolImport::Connect(const Ticket& ticket) {
   // It starts while the owner answers. This thread reads the answers, for that one begins once it is welcome.
   thread_ = COMMPOOL_TRY(StartThread("the listener of an import", [this] { Serve(); }));
   const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline));
-  updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
+  COMMPOOL_TRY(updates_.Take(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
   board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
   // Else the thread opens them. Once the owner has ended the driver opens them no more.

@@ -130,7 +130,7 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
   if (memory == nullptr || pool->ended || !pool->Knows(secret) || importer->pool != 0) {
     return Ended();
   }
-  importer->reads = COMMPOOL_TRY(OpenedRecords::Of(hello.text));
+  COMMPOOL_TRY(importer->reads.Take(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
   importer->board = std::move(board.first);
   MutexLock recording(pool->recording());

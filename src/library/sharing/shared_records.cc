@@ -81,38 +81,35 @@ Result<bool> SharedRecords::Passed(const Driver& driver, uint64_t number) const 
   return HasPassed(driver, events_, numbers_, number);
 }
 
-Result<OpenedRecords> OpenedRecords::Of(const std::string& handles) {
+Status OpenedRecords::Take(const std::string& handles) {
   if (handles.size() != kHandleBytes) return InvalidArgument("the other process sent no events");
-  OpenedRecords records;
-  records.shared_ = std::make_shared<Shared>();
-  std::memcpy(records.shared_->handles.data(), handles.data(), kHandleBytes);
-  return records;
+  std::memcpy(handles_.data(), handles.data(), kHandleBytes);
+  return Status();
 }
 
 // Two threads may open them at the same time; then the first one's count.
-Result<std::shared_ptr<const OpenedRecords::Events>> OpenedRecords::Get(const Driver& driver) const {
+Result<const OpenedRecords::Events*> OpenedRecords::Get(const Driver& driver) {
   {
-    const std::lock_guard lock(shared_->mutex);
-    if (shared_->events != nullptr) return shared_->events;
+    const std::lock_guard lock(mutex_);
+    if (events_) return &*events_;
   }
   Events opened;
   for (size_t place = 0; place < opened.size(); ++place) {
-    Result<Event> event = Event::Open(driver, shared_->handles[place]);
+    Result<Event> event = Event::Open(driver, handles_[place]);
     const bool of_the_host = event.status().code() == StatusCode::kOutOfMemory;
     if (!event.ok()) return of_the_host ? event.status() : RemoteFailure(event.status().message());
     opened[place] = std::move(*event);
   }
-  auto events = std::make_shared<const Events>(std::move(opened));
-  const std::lock_guard lock(shared_->mutex);
-  if (shared_->events == nullptr) shared_->events = std::move(events);
-  return shared_->events;
+  const std::lock_guard lock(mutex_);
+  if (!events_) events_ = std::move(opened);
+  return &*events_;
 }
 
-Status OpenedRecords::Open(const Driver& driver) const { return Get(driver).status(); }
+Status OpenedRecords::Open(const Driver& driver) { return Get(driver).status(); }
 
-Result<bool> OpenedRecords::Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const {
+Result<bool> OpenedRecords::Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) {
   if (number == 0) return true;
-  const std::shared_ptr<const Events> events = COMMPOOL_TRY(Get(driver));
+  const Events* const events = COMMPOOL_TRY(Get(driver));
   return HasPassed(driver, *events, numbers, number);
 }
 

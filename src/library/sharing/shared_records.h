@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "commpool/status.h"
@@ -50,31 +50,27 @@ class SharedRecords {
   std::string handles_;
 };
 
-// The side that asks. It opens the events once it needs them: that takes long, and many imports never do. Any thread; a
-// copy is the same one.
+// The side that asks. It opens the events once it needs them: that takes long, and many imports never do. Any thread.
 class OpenedRecords {
  public:
   static constexpr size_t kHandleBytes = 2 * sizeof(CUipcEventHandle);
 
-  // `handles`: of the other process. kInvalidArgument for another length.
-  static Result<OpenedRecords> Of(const std::string& handles);
+  // `handles`: of the other process. kInvalidArgument for another length. REQUIRES: nobody has asked yet.
+  Status Take(const std::string& handles);
 
   // kRemoteFailure where the driver opens them no more: the other process has ended. A context must be current.
-  Status Open(const Driver& driver) const;
+  Status Open(const Driver& driver);
   // Whether all records up to the number are done, as far as the other process has told; Open's errors.
-  Result<bool> Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const;
+  Result<bool> Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers);
 
  private:
   using Events = std::array<Event, 2>;
-  struct Shared {
-    std::array<CUipcEventHandle, 2> handles;
-    std::mutex mutex;  // not our Mutex: nothing is called under it
-    std::shared_ptr<const Events> events;
-  };
 
-  Result<std::shared_ptr<const Events>> Get(const Driver& driver) const;
+  Result<const Events*> Get(const Driver& driver);
 
-  std::shared_ptr<Shared> shared_;
+  std::array<CUipcEventHandle, 2> handles_ = {};
+  std::mutex mutex_;              // not our Mutex: nothing is called under it
+  std::optional<Events> events_;  // guarded by the mutex; once there it stays as it is
 };
 
 }  // namespace commpool::internal
