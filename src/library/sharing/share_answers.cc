@@ -126,22 +126,22 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
     pool = Find(hello.numbers[2]);
   }
   const HashKey secret = {hello.numbers[0], hello.numbers[1]};
-  const std::shared_ptr<SharedMemory> memory = pool == nullptr ? nullptr : pool->facts().memory.lock();
-  if (memory == nullptr || pool->ended || !pool->Knows(secret) || importer->pool != 0) {
+  const std::shared_ptr<SharedMemory> memory = pool == nullptr ? nullptr : pool->facts.memory.lock();
+  if (memory == nullptr || pool->ended || pool->secret != secret || importer->pool != 0) {
     return Ended();
   }
   COMMPOOL_TRY(importer->reads.Take(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
   importer->board = std::move(board.first);
-  MutexLock recording(pool->recording());
-  pool->updates().Publish(importer->board.page().updates);
+  MutexLock recording(pool->recording);
+  pool->updates.Publish(importer->board.page().updates);
   {
     MutexLock lock(mutex_);
     if (pool->ended) return Ended();
-    importer->pool = pool->facts().number;
+    importer->pool = pool->facts.number;
     pool->importers.push_back(importer);
   }
-  SendTo(*importer, {ShareKind::kWelcome, {}, pool->updates().handles() + pool->facts().title, hello.question},
+  SendTo(*importer, {ShareKind::kWelcome, {}, pool->updates.handles() + pool->facts.title, hello.question},
          std::move(board.second));
   return Status();
 }
@@ -153,8 +153,8 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
     MutexLock lock(mutex_);
     const SharedPool& pool = *Find(importer.pool);
     if (pool.ended && pool.asleep) return pool.EndedAsleep();
-    memory = pool.facts().memory.lock();
-    title = pool.facts().title;
+    memory = pool.facts.memory.lock();
+    title = pool.facts.title;
   }
   if (memory == nullptr) return NotFound("the pool has ended");
   // The driver has no clear word for this; the descriptor is free again before it needs one.
@@ -221,7 +221,7 @@ void ShareServer::TakeBack(Importer& importer, uint64_t block) {
     pool->LetGo(importer, block);
     if (!pool->Forget(block)) return;
   }
-  if (const std::shared_ptr<SharedMemory> memory = pool->facts().memory.lock()) memory->LetGo(address);
+  if (const std::shared_ptr<SharedMemory> memory = pool->facts.memory.lock()) memory->LetGo(address);
 }
 
 void ShareServer::Drop(const std::shared_ptr<Importer>& importer) {

@@ -53,7 +53,7 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
     }
     if (updated.gate != Gate::kOpen) return FailedPrecondition("an update of the block is under way");
     shared->SetGate(updated, block, Gate::kUpdating);
-    deadline_ms = shared->facts().deadline_ms;
+    deadline_ms = shared->facts.deadline_ms;
     for (const std::shared_ptr<Importer>& importer : shared->importers) {
       if (importer->lines.contains(block)) holders.push_back(importer);
     }
@@ -109,7 +109,7 @@ void ShareServer::OpenGate(uint64_t pool, uint64_t block, std::optional<uint64_t
   if (found == shared->blocks.end()) return;
   if (updated) found->second.updated = *updated;
   for (const std::shared_ptr<Importer>& importer : shared->importers) {
-    if (updated) shared->updates().Publish(importer->board.page().updates);
+    if (updated) shared->updates.Publish(importer->board.page().updates);
   }
   if (!found->second.freed) shared->SetGate(found->second, block, Gate::kOpen);
 }
@@ -124,8 +124,8 @@ Status ShareServer::EndUpdate(uint64_t pool, uint64_t address, CUstream stream) 
     if (block == 0) return NotFound("the block was not shared by a ticket");
     if (shared->blocks.at(block).gate == Gate::kOpen) return FailedPrecondition("no update of the block is under way");
   }
-  MutexLock recording(shared->recording());
-  const uint64_t number = COMMPOOL_TRY(shared->updates().Record(driver_, stream));
+  MutexLock recording(shared->recording);
+  const uint64_t number = COMMPOOL_TRY(shared->updates.Record(driver_, stream));
   OpenGate(pool, block, number);
   return Status();
 }
@@ -152,7 +152,7 @@ Status ShareServer::TellAsleep(uint64_t pool) {
     shared->asleep = true;
     sleep = ++shared->sleeps;
     importers = shared->importers;
-    deadline_ms = shared->facts().deadline_ms;
+    deadline_ms = shared->facts.deadline_ms;
   }
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(deadline_ms));
   for (const std::shared_ptr<Importer>& importer : importers) {

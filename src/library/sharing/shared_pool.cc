@@ -7,10 +7,10 @@
 namespace commpool::internal {
 
 Ticket SharedPool::TicketOf(const std::string& socket, uint64_t block) const {
-  Ticket ticket{.secret = secret_,
+  Ticket ticket{.secret = secret,
                 .process = static_cast<uint64_t>(getpid()),
-                .pool = facts_.number,
-                .device = facts_.device,
+                .pool = facts.number,
+                .device = facts.device,
                 .block = block,
                 .socket = socket};
   if (block == 0) return ticket;

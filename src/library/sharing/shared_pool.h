@@ -86,14 +86,14 @@ struct SharedBlock {
 
 class SharedPool {
  public:
-  SharedPool(SharedPoolFacts facts, HashKey secret, SharedRecords updates)
-      : facts_(std::move(facts)), secret_(secret), updates_(std::move(updates)) {}
+  SharedPool(SharedPoolFacts of_pool, HashKey of_tickets, SharedRecords records)
+      : facts(std::move(of_pool)), secret(of_tickets), updates(std::move(records)) {}
 
-  const SharedPoolFacts& facts() const { return facts_; }
-  bool Knows(const HashKey& secret) const { return secret == secret_; }
+  const SharedPoolFacts facts;
+  const HashKey secret;
   // Held across the record of an update (Mutex: it guards the order of records).
-  Mutex& recording() { return recording_; }
-  SharedRecords& updates() { return updates_; }
+  Mutex recording{LockRank::kGrowth};
+  SharedRecords updates;
 
   // The server's lock guards what follows.
   Imports imports = Imports::kRefuseSleep;
@@ -117,7 +117,7 @@ class SharedPool {
   uint64_t NumberOf(uint64_t address) const;
   bool IsHeld(uint64_t block) const;
   // What importers hear that sleep with a pool which does not wake any more.
-  Status EndedAsleep() const { return RemoteFailure(facts_.title, " ended while it was asleep: its memory is gone"); }
+  Status EndedAsleep() const { return RemoteFailure(facts.title, " ended while it was asleep: its memory is gone"); }
   // Nobody can ask about it any more.
   bool MayBeForgotten() const { return ended && importers.empty() && blocks.empty(); }
   // A line of the board for a block that the importer did not hold. kExhausted where it holds too many.
@@ -125,11 +125,7 @@ class SharedPool {
   void LetGo(Importer& importer, uint64_t block);
 
  private:
-  const SharedPoolFacts facts_;
-  const HashKey secret_;
   std::map<uint64_t, uint64_t> numbers_;  // of blocks that are not freed, by address
-  Mutex recording_{LockRank::kGrowth};
-  SharedRecords updates_;
 };
 
 }  // namespace commpool::internal
