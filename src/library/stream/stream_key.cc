@@ -1,6 +1,7 @@
 #include "src/library/stream/stream_key.h"
 
 #include <atomic>
+#include <utility>
 
 #include "src/library/base/check.h"
 
@@ -11,22 +12,13 @@ namespace {
 // Handles are pointers to aligned objects, so names with a low bit set are free for the default streams.
 constexpr StreamKey kLegacyName = 1;
 
-struct Passed {
-  StreamKey key = 0;
-  CUstream handle = nullptr;
-};
-
-thread_local Passed passed;
+thread_local KeyAndHandle passed;
 
 }  // namespace
 
-void PassedStream::Begin(StreamKey key, CUstream handle) {
-  outer_key_ = passed.key;
-  outer_handle_ = passed.handle;
-  passed = {key, handle};
-}
+void PassedStream::Begin(StreamKey key, CUstream handle) { outer_ = std::exchange(passed, {key, handle}); }
 
-void PassedStream::End() { passed = {outer_key_, outer_handle_}; }
+void PassedStream::End() { passed = outer_; }
 
 StreamKey NameOfPerThreadStream() {
   static std::atomic<StreamKey> next{1};

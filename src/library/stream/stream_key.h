@@ -49,6 +49,11 @@ inline StreamKey NameOfCaptured(CUstream stream) {
   return reinterpret_cast<StreamKey>(stream) | engine::kUnpromisedBit;
 }
 
+struct KeyAndHandle {
+  StreamKey key = 0;
+  CUstream handle = nullptr;
+};
+
 // A stream that the calling thread's current call passes. Its handle is alive as long as this object lives.
 class PassedStream {
  public:
@@ -68,8 +73,7 @@ class PassedStream {
   void End();
 
   const bool needed_;  // false for a promised stream: its key is enough
-  StreamKey outer_key_ = 0;
-  CUstream outer_handle_ = nullptr;
+  KeyAndHandle outer_;
 };
 
 // Whether the calling thread can submit work to the stream. It cannot to another thread's per-thread default stream,

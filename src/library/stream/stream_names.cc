@@ -13,8 +13,8 @@ CUstream Left() { return reinterpret_cast<CUstream>(1); }  // no stream's handle
 }  // namespace
 
 Result<StreamName> StreamNames::NameOf(CUstream stream) const {
-  if (const Promised* const promised = Find(stream)) {
-    const StreamKey identity = promised->identity.load(std::memory_order_relaxed);
+  if (const Known* const promised = Find(stream)) {
+    const StreamKey identity = promised->key.load(std::memory_order_relaxed);
     return StreamName{KeyOfStream(stream, PlaceOf(identity)), identity};
   }
   const StreamKey name = COMMPOOL_TRY(AskFor(stream));
@@ -29,7 +29,7 @@ Result<StreamName> StreamNames::NameOf(CUstream stream) const {
   }
   // Scopes that began before the capture also catch the captured stream. A stream of another place had this handle
   // before, and is gone.
-  const Shown& newest = newest_[HashOf(stream) % kShown];
+  const Known& newest = newest_[HashOf(stream) % kShown];
   const StreamKey before = newest.stream.load(std::memory_order_acquire) == stream ? newest.key.load() : key;
   return StreamName{key, PlaceOf(before) == place ? before : key};
 }
@@ -37,7 +37,7 @@ Result<StreamName> StreamNames::NameOf(CUstream stream) const {
 void StreamNames::Show(StreamKey key, CUstream stream) const {
   // Two writers at once may mix a handle with another's number. Then a message shows a wrong handle, which does no
   // harm.
-  for (Shown* const entry : {&ShownOf(WithoutPlace(key)), &newest_[HashOf(stream) % kShown]}) {
+  for (Known* const entry : {&ShownOf(WithoutPlace(key)), &newest_[HashOf(stream) % kShown]}) {
     entry->key.store(key, std::memory_order_relaxed);
     entry->stream.store(stream, std::memory_order_release);
   }
@@ -47,7 +47,7 @@ uint64_t StreamNames::ShownHandle(StreamKey key) const {
   const StreamKey name = WithoutPlace(key);
   if (IsPerThread(key)) return name & ~engine::kUnpromisedBit;
   if (!IsUnpromised(key)) return name;
-  const Shown& shown = ShownOf(name);
+  const Known& shown = ShownOf(name);
   const CUstream stream = shown.stream.load(std::memory_order_acquire);
   return shown.key.load(std::memory_order_relaxed) == key ? reinterpret_cast<uint64_t>(stream) : 0;
 }
@@ -67,7 +67,7 @@ Result<bool> StreamNames::HasNameOf(CUstream stream, StreamKey key) const {
   return name == WithoutPlace(key);
 }
 
-const StreamNames::Promised* StreamNames::Find(CUstream stream) const {
+const StreamNames::Known* StreamNames::Find(CUstream stream) const {
   for (size_t entry = HashOf(stream);; entry = (entry + 1) % kEntries) {
     const CUstream there = promised_[entry].stream.load(std::memory_order_acquire);
     if (there == nullptr) return nullptr;
@@ -78,7 +78,6 @@ const StreamNames::Promised* StreamNames::Find(CUstream stream) const {
 Status StreamNames::Promise(CUstream stream) {
   if (IsPromised(stream)) return Status();
   const StreamName name = COMMPOOL_TRY(NameOf(stream));
-  const StreamKey identity = name.identity;
   MutexLock lock(mutex_);
   if (Find(stream) != nullptr) return Status();
   size_t entry = HashOf(stream);
@@ -89,7 +88,7 @@ Status StreamNames::Promise(CUstream stream) {
   }
   if (there == nullptr && taken_ == kMostPromised) return Status();
   if (there == nullptr) ++taken_;
-  promised_[entry].identity.store(identity, std::memory_order_relaxed);
+  promised_[entry].key.store(name.identity, std::memory_order_relaxed);
   promised_[entry].stream.store(stream, std::memory_order_release);
   return Status();
 }

@@ -54,23 +54,18 @@ class StreamNames {
   bool IsPromised(CUstream stream) const { return IsDefault(stream) || Find(stream) != nullptr; }
 
  private:
-  struct Promised {
+  struct Known {
     std::atomic<CUstream> stream = nullptr;
-    std::atomic<StreamKey> identity = 0;
+    std::atomic<StreamKey> key = 0;  // of a promised stream: its identity
   };
 
-  // The newest streams without a promise: finds handles and places by number, and numbers by handle.
-  struct Shown {
-    std::atomic<StreamKey> key = 0;
-    std::atomic<CUstream> stream = nullptr;
-  };
   static constexpr size_t kShown = 1024;
   void Show(StreamKey key, CUstream stream) const;
-  Shown& ShownOf(StreamKey name) const { return shown_[(name >> 3) % kShown]; }
+  Known& ShownOf(StreamKey name) const { return shown_[(name >> 3) % kShown]; }
 
   // The stream's name, without its place.
   Result<StreamKey> AskFor(CUstream stream) const;
-  const Promised* Find(CUstream stream) const;
+  const Known* Find(CUstream stream) const;
 
   static constexpr size_t kEntries = 4096;
   static constexpr size_t kMostPromised = kEntries / 2;
@@ -81,9 +76,10 @@ class StreamNames {
   Mutex mutex_{LockRank::kStream};
   size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // entries of streams, and those left that look-ups pass
   // By hash; where an entry is taken, the next free one behind it.
-  std::array<Promised, kEntries> promised_ = {};
-  mutable std::array<Shown, kShown> shown_ = {};
-  mutable std::array<Shown, kShown> newest_ = {};
+  std::array<Known, kEntries> promised_ = {};
+  // The newest streams without a promise: finds handles and places by number, and numbers by handle.
+  mutable std::array<Known, kShown> shown_ = {};
+  mutable std::array<Known, kShown> newest_ = {};
 };
 
 }  // namespace commpool::internal
