@@ -1,6 +1,7 @@
 // What a recorder has in memory, under its lock: pages, texts, and what lives in the pools.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -8,9 +9,11 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
+#include "src/library/base/fields.h"
 #include "src/library/recording/entries.h"
 #include "src/library/recording/recorder.h"
 #include "src/library/recording/recording_file.h"
@@ -119,12 +122,81 @@ class LiveState {
   std::map<uint64_t, Dated<SpanBegan>> spans_;
 };
 
+// No entry takes more together with its texts, of which it has three at most.
+inline constexpr size_t kLargestEntry = 4 * Texts::kMostBytes;
+
+// The numbers of the texts that an entry names.
+template <typename Entry>
+std::array<uint64_t, 3> TextsOf(const Entry& entry) {
+  if constexpr (requires { entry.name; }) {
+    return {entry.name, entry.kind, entry.budget};
+  } else if constexpr (requires { entry.stack; }) {
+    return {entry.stack};
+  } else if constexpr (requires { entry.failure; }) {
+    return {entry.failure};
+  } else if constexpr (requires { entry.text + uint64_t{0}; }) {
+    return {entry.text};
+  } else {
+    return {};
+  }
+}
+
 struct Recorder::Books {
   Texts texts;
   LiveState live;
   // What waits for the disk, the oldest first; entries go to the last. A page stays where it is while entries come and
   // pages begin.
   std::deque<Page> pages;
+  uint64_t begun_pages = 0;
+  uint64_t chapter = 0;       // the number of its first page; 0: the next entry begins one
+  uint64_t retold_pages = 0;  // of the last chapter, for what lived at its begin
+  uint64_t lost = 0;          // entries that no Lost entry has told yet
+  bool broken = false;        // a page could not be written: the rest of its chapter cannot be read
+
+  bool HalfFull() const { return pages.size() >= Page::kMost / 2; }
+  bool HasRoom() const { return chapter != 0 && !pages.empty() && pages.back().used + kLargestEntry <= kEntryRoom; }
+  // Ends the current page and begins another.
+  void BeginPage(uint64_t time) {
+    pages.push_back({.header = {.number = ++begun_pages, .chapter = chapter, .time = time}, .last = time});
+  }
+  // As many pages as it takes: without all that lives the chapter would be of no use.
+  void BeginChapter(uint64_t now) {
+    chapter = begun_pages + 1;
+    BeginPage(now);
+    live.Retell(now, [&](const auto& entry) {
+      if (!HasRoom()) BeginPage(now);
+      PutWithTexts(entry, now);
+    });
+    if (!HasRoom()) BeginPage(now);
+    retold_pages = begun_pages + 1 - chapter;
+  }
+  // Writes the texts that the chapter has not told yet, and the entry.
+  template <typename Entry>
+  void PutWithTexts(const Entry& entry, uint64_t time) {
+    for (const uint64_t text : TextsOf(entry)) {
+      if (!texts.MustTell(text, chapter)) continue;
+      Put(Text{text, texts.TextOf(text)}, time);
+      texts.Told(text, chapter);
+    }
+    Put(entry, time);
+  }
+  template <typename Entry>
+  void Put(const Entry& entry, uint64_t time) {
+    Page& page = pages.back();
+    FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
+    writer.Write(kKindOf<Entry>);
+    writer.Write(time - page.last);
+    writer.Write(entry);
+    if (!writer.fits()) return;
+    page.used += writer.used();
+    page.last = time;
+    // Where the page is lost, what it told to be lost is lost again.
+    if constexpr (std::is_same_v<Entry, Lost>) {
+      page.entries += entry.entries;
+    } else {
+      ++page.entries;
+    }
+  }
 };
 
 }  // namespace commpool::internal::recording

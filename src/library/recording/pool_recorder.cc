@@ -4,17 +4,6 @@
 
 namespace commpool::internal::recording {
 
-Span::Span(Recorder& recorder, SpanBegan began, std::string_view text) {
-  if (!recorder.on()) return;
-  recorder_ = &recorder;
-  number_ = recorder.NextSpan();
-  began.span = number_;
-  recorder.Record([&](Texts& texts) -> Event {
-    began.text = texts.NumberOf(text);
-    return began;
-  });
-}
-
 void Span::End(const Status& status) {
   if (const SpanListener* const listener = std::exchange(listener_, nullptr)) listener->Ended();
   Recorder* const recorder = std::exchange(recorder_, nullptr);
@@ -92,7 +81,16 @@ void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view 
 Span PoolRecorder::Began(SpanKind kind, std::string_view text, uint64_t number, HomePlace place) const {
   // One number for the home and the pool's channel there.
   const uint64_t home = place.home == 0 ? 0 : place.home ^ place.channel * 0x9e3779b97f4a7c15;
-  Span span = on() ? Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text) : Span();
+  Span span;
+  if (on()) {
+    SpanBegan began{.span = recorder_.NextSpan(), .kind = kind, .pool = pool_, .home = home, .number = number};
+    recorder_.Record([&](Texts& texts) -> Event {
+      began.text = texts.NumberOf(text);
+      return began;
+    });
+    span.recorder_ = &recorder_;  // from here on its end is recorded
+    span.number_ = began.span;
+  }
   if (listener_ != nullptr) listener_->Began(text);
   span.listener_ = listener_;
   return span;

@@ -29,8 +29,6 @@ class SpanListener {
 class [[nodiscard]] Span {
  public:
   Span() = default;
-  // `began`: what it is; the number comes from the recorder.
-  Span(Recorder& recorder, SpanBegan began, std::string_view text);
   Span(Span&& other) noexcept
       : listener_(std::exchange(other.listener_, nullptr)),
         recorder_(std::exchange(other.recorder_, nullptr)),

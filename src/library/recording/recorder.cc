@@ -3,15 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fstream>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "src/library/base/environment.h"
-#include "src/library/base/fields.h"
 #include "src/library/base/interface.h"
 #include "src/library/base/log.h"
 #include "src/library/base/start_thread.h"
@@ -21,25 +18,6 @@
 namespace commpool::internal::recording {
 
 namespace {
-
-// No entry takes more together with its texts, of which it has three at most.
-constexpr size_t kLargestEntry = 4 * Texts::kMostBytes;
-
-// The numbers of the texts that an entry names.
-template <typename Entry>
-std::array<uint64_t, 3> TextsOf(const Entry& entry) {
-  if constexpr (requires { entry.name; }) {
-    return {entry.name, entry.kind, entry.budget};
-  } else if constexpr (requires { entry.stack; }) {
-    return {entry.stack};
-  } else if constexpr (requires { entry.failure; }) {
-    return {entry.failure};
-  } else if constexpr (requires { entry.text + uint64_t{0}; }) {
-    return {entry.text};
-  } else {
-    return {};
-  }
-}
 
 // -1 where the text is no number.
 int64_t NumberOf(const std::string& text) {
@@ -106,7 +84,17 @@ Recorder::~Recorder() { Stop(); }
 Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
   if (on()) return FailedPrecondition("a recording is under way, in ", file_->path());
   RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, FactsOfThisProcess(options.limit_bytes)));
-  Begin(std::move(file), options);
+  {
+    MutexLock one(file_mutex_);
+    MutexLock lock(mutex_);
+    file_.emplace(std::move(file));
+    stack_.store(options.stack, std::memory_order_relaxed);
+    only_.store(options.only, std::memory_order_relaxed);
+    times_.fetch_add(1, std::memory_order_relaxed);
+    ending_ = false;
+    books_ = std::make_unique<Books>();  // nothing is left of an earlier recording
+    warned_ = false;
+  }
   {
     MutexLock one(sample_mutex_);
     sample_ = std::move(sample);
@@ -114,24 +102,6 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
   thread_ = COMMPOOL_TRY(StartThread("the recorder", [this] { Run(); }));
   on_.store(true, std::memory_order_release);
   return Status();
-}
-
-// Nothing is left of an earlier recording.
-void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
-  MutexLock one(file_mutex_);
-  MutexLock lock(mutex_);
-  file_.emplace(std::move(file));
-  stack_.store(options.stack, std::memory_order_relaxed);
-  only_.store(options.only, std::memory_order_relaxed);
-  times_.fetch_add(1, std::memory_order_relaxed);
-  ending_ = false;
-  books_ = std::make_unique<Books>();
-  begun_pages_ = 0;
-  chapter_ = 0;
-  retold_pages_ = 0;
-  lost_ = 0;
-  warned_ = false;
-  broken_ = false;
 }
 
 void Recorder::Stop() {
@@ -171,7 +141,7 @@ void Recorder::Run() {
     {
       const Clock::time_point end = Clock::now() + kSlice;
       MutexLock lock(mutex_);
-      while (!ending_ && !HalfFull() && wake_.WaitUntil(mutex_, end)) {
+      while (!ending_ && !books_->HalfFull() && wake_.WaitUntil(mutex_, end)) {
       }
       if (ending_) return;
     }
@@ -206,10 +176,10 @@ void Recorder::Write() {
     MutexLock lock(mutex_);
     if (status.ok()) page->written = used;
     // The disk takes pages again: what comes next can be read with a chapter of its own.
-    if (status.ok() && std::exchange(broken_, false)) chapter_ = 0;
+    if (status.ok() && std::exchange(books_->broken, false)) books_->chapter = 0;
     if (!ended) return;
-    if (!status.ok()) lost_ += page->entries;
-    broken_ = broken_ || !status.ok();
+    if (!status.ok()) books_->lost += page->entries;
+    books_->broken = books_->broken || !status.ok();
     books_->pages.pop_front();
   }
 }
@@ -236,79 +206,28 @@ void Recorder::RecordFree(uint64_t address) {
 // What lives is known also where the entry is lost: the next chapter tells it.
 template <typename Entry>
 void Recorder::Add(const Entry& entry) {
-  if (HasRoom() || FindRoom()) {
-    if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
-    PutWithTexts(entry, Now());
+  if (books_->HasRoom() || FindRoom()) {
+    if (books_->lost != 0) books_->Put(Lost{std::exchange(books_->lost, 0)}, Now());
+    books_->PutWithTexts(entry, Now());
   } else {
-    ++lost_;
+    ++books_->lost;
   }
   books_->live.Apply(entry, Now());
-}
-
-bool Recorder::HalfFull() const { return books_->pages.size() >= Page::kMost / 2; }
-
-bool Recorder::HasRoom() {
-  return chapter_ != 0 && !books_->pages.empty() && books_->pages.back().used + kLargestEntry <= kEntryRoom;
 }
 
 // A chapter has at least as many pages of news as of what it retells.
 bool Recorder::FindRoom() {
   if (books_->pages.size() >= Page::kMost) return false;
-  if (HalfFull()) wake_.NotifyAll();
-  const uint64_t next = begun_pages_ + 1;
-  if (chapter_ == 0 || next - chapter_ >= std::max(file_->pages_of_a_chapter(), 2 * retold_pages_)) {
-    BeginChapter();
+  if (books_->HalfFull()) wake_.NotifyAll();
+  const uint64_t next = books_->begun_pages + 1;
+  if (books_->chapter == 0 ||
+      next - books_->chapter >= std::max(file_->pages_of_a_chapter(), 2 * books_->retold_pages)) {
+    chapters_.fetch_add(1, std::memory_order_relaxed);
+    books_->BeginChapter(Now());
   } else {
-    BeginPage(Now());
+    books_->BeginPage(Now());
   }
   return true;
-}
-
-// As many pages as it takes: without all that lives the chapter would be of no use.
-void Recorder::BeginChapter() {
-  const uint64_t now = Now();
-  chapter_ = begun_pages_ + 1;
-  BeginPage(now);
-  chapters_.fetch_add(1, std::memory_order_relaxed);
-  books_->live.Retell(now, [&](const auto& entry) {
-    mutex_.AssertHeld();
-    if (!HasRoom()) BeginPage(now);
-    PutWithTexts(entry, now);
-  });
-  if (!HasRoom()) BeginPage(now);
-  retold_pages_ = begun_pages_ + 1 - chapter_;
-}
-
-void Recorder::BeginPage(uint64_t time) {
-  books_->pages.push_back({.header = {.number = ++begun_pages_, .chapter = chapter_, .time = time}, .last = time});
-}
-
-template <typename Entry>
-void Recorder::PutWithTexts(const Entry& entry, uint64_t time) {
-  for (const uint64_t text : TextsOf(entry)) {
-    if (!books_->texts.MustTell(text, chapter_)) continue;
-    Put(Text{text, books_->texts.TextOf(text)}, time);
-    books_->texts.Told(text, chapter_);
-  }
-  Put(entry, time);
-}
-
-template <typename Entry>
-void Recorder::Put(const Entry& entry, uint64_t time) {
-  Page& page = books_->pages.back();
-  FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
-  writer.Write(kKindOf<Entry>);
-  writer.Write(time - page.last);
-  writer.Write(entry);
-  if (!writer.fits()) return;
-  page.used += writer.used();
-  page.last = time;
-  // Where the page is lost, what it told to be lost is lost again.
-  if constexpr (std::is_same_v<Entry, Lost>) {
-    page.entries += entry.entries;
-  } else {
-    ++page.entries;
-  }
 }
 
 }  // namespace commpool::internal::recording

@@ -89,23 +89,12 @@ class Recorder {
  private:
   struct Books;
 
-  void Begin(RecordingFile file, const RecorderOptions& options);
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
   // Takes an entry into the books of what lives, and writes it; where there is no room it is lost.
   template <typename Entry>
   void Add(const Entry& entry) COMMPOOL_REQUIRES(mutex_);
-  // Writes the texts that the chapter has not told yet, and the entry.
-  template <typename Entry>
-  void PutWithTexts(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
   // Makes a page, a chapter where it is time for one, where the current page has no room.
   bool FindRoom() COMMPOOL_REQUIRES(mutex_);
-  bool HasRoom() COMMPOOL_REQUIRES(mutex_);
-  void BeginChapter() COMMPOOL_REQUIRES(mutex_);
-  // Ends the current page and begins another.
-  void BeginPage(uint64_t time) COMMPOOL_REQUIRES(mutex_);
-  bool HalfFull() const COMMPOOL_REQUIRES(mutex_);
-  template <typename Entry>
-  void Put(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
 
   void Run();
   void Sample();
@@ -125,14 +114,7 @@ class Recorder {
   Mutex mutex_{LockRank::kRecorder};
   Condition wake_;
   bool ending_ COMMPOOL_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<Books> books_ COMMPOOL_GUARDED_BY(mutex_);
-  uint64_t begun_pages_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // of the recording
-  // The number of its first page; 0: the next entry begins one.
-  uint64_t chapter_ COMMPOOL_GUARDED_BY(mutex_) = 0;
-  uint64_t retold_pages_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // of the last chapter, for what lived at its begin
-  uint64_t lost_ COMMPOOL_GUARDED_BY(mutex_) = 0;          // entries that no Lost entry has told yet
-  // A page could not be written: the rest of its chapter cannot be read.
-  bool broken_ COMMPOOL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Books> books_ COMMPOOL_GUARDED_BY(mutex_);  // new ones for each recording
 
   Mutex file_mutex_{LockRank::kLeaf};  // of one who writes; taken before `mutex_`
   std::optional<RecordingFile> file_;  // another one only under both
