@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 namespace commpool::internal::nvtx {
 
@@ -12,15 +11,13 @@ void Heaps::Made(const std::shared_ptr<const Domain>& domain, uint64_t address, 
 }
 
 void Heaps::Gone(uint64_t address) {
-  std::shared_ptr<const Domain> domain;  // it ends without the lock
+  std::map<uint64_t, Heap>::node_type gone;  // its domain may end with it, without the lock
   MutexLock lock(mutex_);
-  const auto found = heaps_.find(address);
-  if (found == heaps_.end()) return;
-  Heap& heap = found->second;
+  gone = heaps_.extract(address);
+  if (gone.empty()) return;
+  const Heap& heap = gone.mapped();
   for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
   heap.domain->UnregisterHeap(heap.handle);
-  domain = std::move(heap.domain);
-  heaps_.erase(found);
 }
 
 void Heaps::Served(uint64_t address, uint64_t bytes) {
