@@ -70,8 +70,7 @@ class Texts {
 class LiveState {
  public:
   // `time` is that of the entry. Entries of what does not live change nothing.
-  template <typename Entry>
-  void Apply(const Entry&, uint64_t) {}
+  void Apply(const auto&, uint64_t) {}
   void Apply(const PoolMade& made, uint64_t time) { pools_[made.pool] = {made, time}; }
   void Apply(const PoolGone& gone, uint64_t) { pools_.erase(gone.pool); }
   void Apply(const SegmentMade& made, uint64_t time) { segments_[made.address] = {made, time}; }
@@ -87,8 +86,7 @@ class LiveState {
   bool HasBlock(uint64_t address) const { return blocks_.contains(address); }
 
   // Calls `tell` for all that lives, each with its age at `now`, in an order in which a reader knows what it reads of.
-  template <typename Tell>
-  void Retell(uint64_t now, Tell tell) const {
+  void Retell(uint64_t now, const auto& tell) const {
     const auto each = [&](const auto& all) {
       for (const auto& [key, one] : all) {
         auto entry = one.entry;
@@ -110,10 +108,7 @@ class LiveState {
     uint64_t time = 0;
   };
   using RegistrationKey = std::tuple<uint64_t, uint64_t, uint64_t>;
-  template <typename Entry>
-  static RegistrationKey KeyOf(const Entry& entry) {
-    return {entry.pool, entry.communicator, entry.address};
-  }
+  static RegistrationKey KeyOf(const auto& entry) { return {entry.pool, entry.communicator, entry.address}; }
 
   std::map<uint64_t, Dated<PoolMade>> pools_;
   std::map<uint64_t, Dated<SegmentMade>> segments_;  // by address
@@ -126,8 +121,7 @@ class LiveState {
 inline constexpr size_t kLargestEntry = 4 * Texts::kMostBytes;
 
 // The numbers of the texts that an entry names.
-template <typename Entry>
-std::array<uint64_t, 3> TextsOf(const Entry& entry) {
+std::array<uint64_t, 3> TextsOf(const auto& entry) {
   if constexpr (requires { entry.name; }) {
     return {entry.name, entry.kind, entry.budget};
   } else if constexpr (requires { entry.stack; }) {
@@ -171,8 +165,7 @@ struct Recorder::Books {
     retold_pages = begun_pages + 1 - chapter;
   }
   // Writes the texts that the chapter has not told yet, and the entry.
-  template <typename Entry>
-  void PutWithTexts(const Entry& entry, uint64_t time) {
+  void PutWithTexts(const auto& entry, uint64_t time) {
     for (const uint64_t text : TextsOf(entry)) {
       if (!texts.MustTell(text, chapter)) continue;
       Put(Text{text, texts.TextOf(text)}, time);

@@ -76,8 +76,7 @@ class PoolRecorder {
             std::string_view budget = {}) const;
   // Anything else that happened in this pool, whose number this fills in. A block that was there before the recording
   // has no stack: nobody knows any more where the program asked.
-  template <typename Entry>
-  void Tell(Entry entry) const {
+  void Tell(auto entry) const {
     if (!on()) return;
     entry.pool = pool_;
     recorder_.Record(entry);

@@ -204,8 +204,7 @@ void Recorder::RecordFree(uint64_t address) {
 }
 
 // What lives is known also where the entry is lost: the next chapter tells it.
-template <typename Entry>
-void Recorder::Add(const Entry& entry) {
+void Recorder::Add(const auto& entry) {
   if (books_->HasRoom() || FindRoom()) {
     if (books_->lost != 0) books_->Put(Lost{std::exchange(books_->lost, 0)}, Now());
     books_->PutWithTexts(entry, Now());

@@ -91,8 +91,7 @@ class Recorder {
 
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
   // Takes an entry into the books of what lives, and writes it; where there is no room it is lost.
-  template <typename Entry>
-  void Add(const Entry& entry) COMMPOOL_REQUIRES(mutex_);
+  void Add(const auto& entry) COMMPOOL_REQUIRES(mutex_);
   // Makes a page, a chapter where it is time for one, where the current page has no room.
   bool FindRoom() COMMPOOL_REQUIRES(mutex_);
 

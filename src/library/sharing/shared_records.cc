@@ -21,9 +21,7 @@ Result<bool> IsDone(const Driver& driver, const Event& event) {
 }
 
 // Whether an event is done that was recorded with this number or a later one.
-template <typename Numbers>
-Result<bool> HasPassed(const Driver& driver, const std::array<Event, 2>& events, const Numbers& numbers,
-                       uint64_t number) {
+Result<bool> HasPassed(const Driver& driver, const std::array<Event, 2>& events, const auto& numbers, uint64_t number) {
   for (size_t place = 0; place < events.size(); ++place) {
     // First the number: another process may record the event anew meanwhile, and then it stands for more.
     if (numbers[place] < number) continue;
