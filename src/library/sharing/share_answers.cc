@@ -147,15 +147,13 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
 }
 
 Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question) {
-  std::shared_ptr<SharedMemory> memory;
-  std::string title;
+  std::shared_ptr<SharedPool> pool;
   {
     MutexLock lock(mutex_);
-    const SharedPool& pool = *Find(importer.pool);
-    if (pool.ended && pool.asleep) return pool.EndedAsleep();
-    memory = pool.facts.memory.lock();
-    title = pool.facts.title;
+    pool = Find(importer.pool);
+    if (pool->ended && pool->asleep) return pool->EndedAsleep();
   }
+  const std::shared_ptr<SharedMemory> memory = pool->facts.memory.lock();
   if (memory == nullptr) return NotFound("the pool has ended");
   // The driver has no clear word for this; the descriptor is free again before it needs one.
   if (!FileDescriptor(eventfd(0, EFD_CLOEXEC)).valid()) {
@@ -165,7 +163,7 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
   Result<SharedMemory::Exported> given = memory->Export(question.numbers[0], known);
   if (given.status().code() == StatusCode::kFailedPrecondition) {
     // The pool's own words are for its owner.
-    return FailedPrecondition(title, " is asleep: ask again once its owner has woken it");
+    return FailedPrecondition(pool->facts.title, " is asleep: ask again once its owner has woken it");
   }
   SharedMemory::Exported exported = COMMPOOL_TRY(std::move(given));
   SendTo(importer,

@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -19,12 +18,13 @@
 #include "src/library/base/keyed_hash.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
+#include "src/library/sharing/ticket.h"
 
 namespace commpool::internal {
 
 namespace {
 
-constexpr size_t kNameBytes = 16;
+constexpr int kNameBytes = 16;
 constexpr size_t kMostPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 Status Failed(const std::string& action, const std::string& path, int error) {
@@ -80,9 +80,7 @@ void Sweep(const std::string& folder) {
 
 Result<std::string> NewPath(const std::string& folder) {
   const HashKey random = COMMPOOL_TRY(RandomKey());
-  char name[kNameBytes + 1];
-  std::snprintf(name, sizeof(name), "%016llx", static_cast<unsigned long long>(random[0]));
-  return folder + "/" + name;
+  return folder + "/" + Hexadecimal(random[0], kNameBytes);
 }
 
 // Nothing where nothing is there.

@@ -15,12 +15,6 @@ namespace {
 constexpr std::string_view kPrefix = "commpool-ticket-";
 constexpr uint64_t kVersion = 1;
 
-std::string Hexadecimal(uint64_t number, int digits = 1) {
-  std::array<char, 20> text{};
-  std::snprintf(text.data(), text.size(), "%0*llx", digits, static_cast<unsigned long long>(number));
-  return text.data();
-}
-
 uint64_t ChecksumOf(std::string_view text) {
   constexpr HashKey kNoSecret = {};  // against mistakes; the secret is against forgers
   return KeyedHash(kNoSecret, text.data(), text.size());
@@ -61,6 +55,12 @@ Status NoTicket(std::string_view text, const std::string& why) {
 }
 
 }  // namespace
+
+std::string Hexadecimal(uint64_t number, int digits) {
+  std::array<char, 20> text{};
+  std::snprintf(text.data(), text.size(), "%0*llx", digits, static_cast<unsigned long long>(number));
+  return text.data();
+}
 
 std::string Ticket::Text() const {
   std::string fields = Hexadecimal(secret[0], 16) + Hexadecimal(secret[1], 16);

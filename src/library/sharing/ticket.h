@@ -18,6 +18,9 @@ namespace commpool::internal {
 
 inline constexpr size_t kMostTicketBytes = 511;  // COMMPOOL_TICKET_BYTES without the zero
 
+// With zeros in front, up to so many digits.
+std::string Hexadecimal(uint64_t number, int digits = 1);
+
 struct Ticket {
   HashKey secret = {};      // of the pool
   uint64_t process = 0;     // the owner's number, for messages alone: another container may have another list of them
