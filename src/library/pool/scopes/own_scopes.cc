@@ -85,9 +85,9 @@ bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
 // Takes many handles from the board at a time: so most scopes begin without a store that other threads wait for.
 // Handles of a table that the thread used before are not taken up again: a number lost costs nothing.
 ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
-  const Hold hold(lock_);
   // First without more memory: other threads may have ended scopes that are still in the stack.
-  if (depth_ == slots_.size()) EraseWhileLocked(nullptr, 0);
+  if (depth_ == slots_.size()) EraseEnded();
+  const Hold hold(lock_);
   if (depth_ == slots_.size()) slots_.resize(2 * depth_);
   if (board_ != &board || next_handle_ == end_of_handles_) {
     next_handle_ = board.next_handle.fetch_add(kHandlesAtOnce, std::memory_order_relaxed);
@@ -97,14 +97,10 @@ ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
   return Push(board, plan);
 }
 
-// Slow, because a scope in the middle moves the others down; programs mostly end the innermost (PopAtOnce).
+// Slow, because a scope in the middle moves the others down; programs mostly end the innermost (PopAtOnce). Keeps the
+// order of the others, which is the order in which they began.
 void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {
   const Hold hold(lock_);
-  EraseWhileLocked(board, scope);
-}
-
-// Keeps the order of the others, which is the order in which they began.
-void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {
   // Also takes off what other threads have marked, whichever scope was asked for.
   OwnScope* const last = slots_.data() + depth_;
   OwnScope* const kept = std::remove_if(

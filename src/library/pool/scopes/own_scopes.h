@@ -232,8 +232,6 @@ class OwnScopes {
     board.Raise();
     return handle;
   }
-  // REQUIRES: the owner's lock.
-  void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);
 
   // The owner takes it for each change; others take it to look (Pause). The owner reads without it.
   OwnerLock lock_;
