@@ -126,10 +126,15 @@ Status BlockStore::Free(CUdeviceptr address) {
   // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
   const std::optional<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
   if (!requested) return basis_.Named(ThreadCaches::FreedAlready(address).under("free"));
-  const bool has_ticket = has_tickets_.load(std::memory_order_acquire) && HasTicket(address);
-  // Before the engine frees the block: after that another thread may have it already.
+  // Whether importers may hold the block.
+  const bool has_ticket =
+      has_tickets_.load(std::memory_order_acquire) && Ask(&engine::Engine::HasMark, address, engine::Mark::kTicket);
   const MemoryObserver& observer = basis_.runtime.observer;
-  if (observer.watches_blocks() && !has_ticket && EndsWithItsFree(address)) observer.BlockFreed(address);
+  // Before the engine frees the block: after that another thread may have it already. A block of a graph's part is in
+  // use beyond its free: a replay of the graph would use it again.
+  if (observer.watches_blocks() && !has_ticket && Ask(&engine::Engine::PartOf, address) == engine::kCommonPart) {
+    observer.BlockFreed(address);
+  }
   std::optional<RecordingStreams::Scope> recording;
   const engine::Reasons also = has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0;
   const Result<engine::Freed> freed = Close(address, *requested, also, recording);
@@ -202,14 +207,14 @@ void BlockStore::ClosePart(engine::Part part, GraphCaptures& captures) {
     streams = engine_->StreamsOf(part);
     if (!streams.empty()) recording.emplace(basis_.recording_streams, std::vector(streams.begin(), streams.end()));
   }
-  const engine::Moment until = captures.IsRunning(part) ? now : captures.LastFree(part);
-  std::set<StreamKey> captured = captures.Joined(part);
+  const bool running = captures.IsRunning(part);
+  GraphCaptures::Done done = captures.DoneBy(part);  // after the question, which may add a stream
   for (const StreamKey stream : streams) {
-    if (captures.IsJoinedBy(part, stream)) captured.insert(stream);
+    if (captures.IsJoinedBy(part, stream)) done.joined.insert(stream);
   }
   {
     MutexLock lock(mutex_);
-    engine_->ClosePart(part, until, captured);
+    engine_->ClosePart(part, running ? now : done.last_free, done.joined);
     streams = engine_->StreamsOf(part);
   }
   // Without an event the memory waits for a later call of the stream, or for the device.

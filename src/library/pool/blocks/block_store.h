@@ -53,6 +53,8 @@ class BlockStore {
     return (engine<Kind>().*question)(about...);
   }
 
+  uint64_t reserved_bytes() const { return Ask(&engine::Engine::counters).reserved_bytes.current; }
+
   // Call it before each take or free in the engine: the engine's peaks then leave out what this thread's caches hold.
   void NoteHolding() COMMPOOL_REQUIRES(mutex_) {
     if (has_cached_.load(std::memory_order_relaxed)) Note(basis_.runtime.caches.OwnHolding(basis_.handle));
@@ -142,13 +144,6 @@ class BlockStore {
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
-  // Whether importers may hold the live block.
-  bool HasTicket(CUdeviceptr address) const { return Ask(&engine::Engine::HasMark, address, engine::Mark::kTicket); }
-  // Whether its use ends with its free. A replay of the graph that captured with it would use it again. Only observers
-  // ask, so the usual free takes the lock once.
-  bool EndsWithItsFree(CUdeviceptr address) const {
-    return Ask(&engine::Engine::PartOf, address) == engine::kCommonPart;
-  }
   // Closes the block in the engine. Where it needs fences, `recording` begins.
   Result<engine::Freed> Close(CUdeviceptr address, uint64_t requested, engine::Reasons also,
                               std::optional<RecordingStreams::Scope>& recording);

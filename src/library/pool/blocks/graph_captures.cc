@@ -38,7 +38,9 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   if (graph == nullptr) {
     return FailedPrecondition("the stream is not being captured: announce a capture after cuStreamBeginCapture");
   }
-  Capture capture{.origin = origin, .number = number};
+  Capture capture;
+  capture.origin = origin;
+  capture.number = number;
   auto flag = std::make_unique<Flag>(capture.gone);
   UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
   static_cast<void>(flag.release());  // the callback owns it now
@@ -110,14 +112,14 @@ bool GraphCaptures::IsJoinedBy(engine::Part part, StreamKey stream) {
 void GraphCaptures::NoteFree(engine::Part part, engine::Moment moment) {
   MutexLock lock(mutex_);
   for (auto& [handle, capture] : captures_) {
-    if (capture.part == part && !capture.ended) capture.last_free = std::max(capture.last_free, moment);
+    if (capture.part == part && !capture.ended) capture.done.last_free = std::max(capture.done.last_free, moment);
   }
 }
 
-engine::Moment GraphCaptures::LastFree(engine::Part part) const {
+GraphCaptures::Done GraphCaptures::DoneBy(engine::Part part) const {
   MutexLock lock(mutex_);
   const Capture* const capture = FindOpen(part);
-  return capture == nullptr ? 0 : capture->last_free;
+  return capture == nullptr ? Done() : capture->done;
 }
 
 const GraphCaptures::Capture* GraphCaptures::FindOpen(engine::Part part) const {
@@ -139,17 +141,11 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) {
   MutexLock lock(mutex_);
   for (auto& [handle, capture] : captures_) {
     if (capture.ended || capture.number != number) continue;
-    if (IsUnpromised(stream)) capture.joined.insert(stream);
+    if (IsUnpromised(stream)) capture.done.joined.insert(stream);
     return capture.part;
   }
   return basis_.Named(
       FailedPrecondition("the stream is in a capture that this pool was not told of: begin a CaptureScope"));
-}
-
-std::set<StreamKey> GraphCaptures::Joined(engine::Part part) const {
-  MutexLock lock(mutex_);
-  const Capture* const capture = FindOpen(part);
-  return capture == nullptr ? std::set<StreamKey>() : capture->joined;
 }
 
 // Looks at flags only, so it waits under no lock and calls no driver.

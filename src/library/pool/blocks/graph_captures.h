@@ -57,11 +57,19 @@ class GraphCaptures {
 
   // The part of the capture that the stream belongs to, as its origin or by a fork. The common part where the stream
   // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool. Calls the driver
-  // only while a capture is open in the process. The answer for a stream without a promise is remembered (Joined).
+  // only while a capture is open in the process. The answer for a stream without a promise is remembered
+  // (Done::joined).
   Result<engine::Part> PartOf(StreamKey stream);
-  // The streams without a promise that calls passed in an open capture of the part: nobody can ask for them later.
-  // Their keys are those of streams that capture, so no use outside of a capture has one.
-  std::set<StreamKey> Joined(engine::Part part) const;
+  // What an open capture has done by now.
+  struct Done {
+    // The last moment by which a block of the part was freed inside of the capture (NoteFree).
+    engine::Moment last_free = 0;
+    // The streams without a promise that calls passed in the capture: nobody can ask for them later. Their keys are
+    // those of streams that capture, so no use outside of a capture has one.
+    std::set<StreamKey> joined = {};
+  };
+  // Of the open capture that the part serves, if any.
+  Done DoneBy(engine::Part part) const;
 
   // The stream was promised: a capture that began on it can be asked for.
   void NoteKey(CUstream stream, StreamKey key);
@@ -74,8 +82,6 @@ class GraphCaptures {
   bool IsJoinedBy(engine::Part part, StreamKey stream);
   // A block of the part was freed by this moment, inside of the capture.
   void NoteFree(engine::Part part, engine::Moment moment);
-  // The last such moment.
-  engine::Moment LastFree(engine::Part part) const;
 
   // OK where no graph is alive that captured here. Waits for a moment: the driver reports the end of a graph on a
   // thread of its own, so a graph that was destroyed just now may still count. kFailedPrecondition says how many are
@@ -87,8 +93,7 @@ class GraphCaptures {
 
   bool Knows(engine::Part part) const {
     MutexLock lock(mutex_);
-    return std::any_of(captures_.begin(), captures_.end(),
-                       [&](const auto& entry) { return entry.second.part == part; });
+    return std::ranges::any_of(captures_, [&](const auto& entry) { return entry.second.part == part; });
   }
   // Whether TakeGone would return any.
   bool any_gone() const;
@@ -102,8 +107,7 @@ class GraphCaptures {
     Origin origin;
     engine::Part part = 0;
     cuuint64_t number = 0;  // the driver's
-    engine::Moment last_free = 0;
-    std::set<StreamKey> joined = {};
+    Done done = {};
     // Shared with the driver's callback, which may come after the pool's end.
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     // The announcement has ended, so no further stream of the capture is served.
