@@ -27,7 +27,7 @@ void GrowingMode::AfterFree() {
 // Called by frees and by slow allocations, so it never waits for a stream.
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = basis_.configuration.release_threshold_bytes;
-  if (!has_threshold_ || blocks_.Ask(&engine::Engine::counters).reserved_bytes.current <= threshold) return;
+  if (!has_threshold_ || blocks_.reserved_bytes() <= threshold) return;
   // A capture forbids questions about streams. A pool that sleeps holds nothing that could go.
   if (basis_.device->capturing() || basis_.life.asleep()) return;
   OrLogged(grower_->Release(threshold, Wait::kNo));
@@ -37,7 +37,7 @@ void GrowingMode::KeepToThreshold() {
 void GrowingMode::KeepToHeadroom() {
   const uint64_t lacking = segments_.room.LackingHeadroom();
   if (lacking == 0 || basis_.device->capturing()) return;
-  const uint64_t reserved = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
+  const uint64_t reserved = blocks_.reserved_bytes();
   OrLogged(grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo));
 }
 
@@ -75,26 +75,23 @@ Status GrowingMode::Reserve(uint64_t bytes) {
 Result<uint64_t> GrowingMode::Reclaim() {
   const nvtx::Range range = basis_.Shown("reclaim");
   COMMPOOL_TRY(basis_.CheckAwake());
-  const uint64_t before = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
+  const uint64_t before = blocks_.reserved_bytes();
   blocks_.PollFences();
   KeepToThreshold();
   KeepToHeadroom();
-  return before - std::min(before, blocks_.Ask(&engine::Engine::counters).reserved_bytes.current);
+  return before - std::min(before, blocks_.reserved_bytes());
 }
 
 // Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
-  const uint64_t reserved = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
+  const uint64_t reserved = blocks_.reserved_bytes();
   keep_bytes = std::min(keep_bytes, reserved - std::min(reserved, segments_.room.LackingHeadroom()));
   // Only where there is something left to release: the wait costs up to a tenth of a second.
-  const size_t graphs =
-      blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
+  const size_t graphs = blocks_.reserved_bytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes, Wait::kYes);
-  if (graphs > 0 && blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > keep_bytes &&
-      LogEnabled(LogLevel::kInfo)) {
-    Log(LogLevel::kInfo, basis_.title + ": trim left " +
-                             FormatBytes(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current) + ": graphs " +
+  if (graphs > 0 && blocks_.reserved_bytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, basis_.title + ": trim left " + FormatBytes(blocks_.reserved_bytes()) + ": graphs " +
                              "that captured with the pool live, and hold what they were served");
   }
   return released;
@@ -112,7 +109,7 @@ Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes, Wait wait) {
 uint64_t GrowingMode::ReleaseUnused(Wait wait) {
   DeviceState& device = *basis_.device;
   if (device.health().broken()) return 0;
-  const uint64_t before = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
+  const uint64_t before = blocks_.reserved_bytes();
   Result<uint64_t> released = uint64_t{0};
   // An attempt: a host without memory is a failure as any other here.
   if (!device.capturing() && !basis_.life.asleep()) released = TrimNow(0, wait);
@@ -124,7 +121,7 @@ uint64_t GrowingMode::ReleaseUnused(Wait wait) {
   // No news where the context is lost, or the driver has shut down: every later call returns that error.
   if (!device.health().broken()) OrLogged(released);
   // What went in spite of the failure.
-  return before - std::min(before, blocks_.Ask(&engine::Engine::counters).reserved_bytes.current);
+  return before - std::min(before, blocks_.reserved_bytes());
 }
 
 // cudaFree waits for the device, ncclMemFree is NCCL's, and a user's function is anybody's.
@@ -179,7 +176,7 @@ Status GrowingMode::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
 void GrowingMode::AfterDestroy() {
   blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   // A graph that the program destroyed just before the pool still counts for a moment.
-  if (blocks_.Ask(&engine::Engine::counters).reserved_bytes.current > 0) captures_.AwaitEndedGraphs();
+  if (blocks_.reserved_bytes() > 0) captures_.AwaitEndedGraphs();
   AfterFree();
 }
 

@@ -15,8 +15,7 @@ namespace commpool::internal {
 Result<Room> PoolRoom::Take(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
     return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would exceed its limit of ",
-                       FormatBytes(basis_.configuration.limit_bytes), " (",
-                       FormatBytes(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current),
+                       FormatBytes(basis_.configuration.limit_bytes), " (", FormatBytes(blocks_.reserved_bytes()),
                        " are reserved): free blocks of it, or raise the limit");
   }
   COMMPOOL_TRY(CheckHeadroom(bytes));
@@ -67,15 +66,13 @@ Status PoolRoom::CheckPossible(uint64_t bytes) const {
 
 // An overflow is no fit.
 bool PoolRoom::FitsOwnLimit(uint64_t bytes) const {
-  const std::optional<uint64_t> after =
-      CheckedAdd(blocks_.Ask(&engine::Engine::counters).reserved_bytes.current, bytes);
+  const std::optional<uint64_t> after = CheckedAdd(blocks_.reserved_bytes(), bytes);
   return after && *after <= basis_.configuration.limit_bytes;
 }
 
 uint64_t PoolRoom::Left() const {
   const uint64_t limit = basis_.configuration.limit_bytes;
-  return std::min(limit - std::min(limit, blocks_.Ask(&engine::Engine::counters).reserved_bytes.current),
-                  account_->Room());
+  return std::min(limit - std::min(limit, blocks_.reserved_bytes()), account_->Room());
 }
 
 // How many bytes the pools of the place may reserve before unused memory is released. UINT64_MAX: any number.

@@ -190,7 +190,7 @@ void SymmetricMode::StopListening() {
 void SymmetricMode::AfterDestroy() {
   StopListening();
   // A pool that was closed has none.
-  const uint64_t reserved = blocks_.Ask(&engine::Engine::counters).reserved_bytes.current;
+  const uint64_t reserved = blocks_.reserved_bytes();
   if (reserved == 0) return;
   // Only a collective call may end windows, and registered memory must not be unmapped.
   Log(LogLevel::kWarning, basis_.title + " was destroyed without close(): " + FormatBytes(reserved) +
