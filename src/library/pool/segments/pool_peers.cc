@@ -55,12 +55,10 @@ Status PoolPeers::Grant(const std::vector<int>& peers) {
 }
 
 // Work that a peer has submitted may use the pool, so access must not end before it.
-Status PoolPeers::WaitFor(int peer) const {
-  return basis_.Named(basis_.runtime.devices.Quiesce(peer, basis_.deadline_ms()).under("waiting for a peer"));
-}
-
-Status PoolPeers::Await() const {
-  for (const int peer : Devices()) COMMPOOL_TRY(WaitFor(peer));
+Status PoolPeers::Await(const std::vector<int>& peers) const {
+  for (const int peer : peers) {
+    COMMPOOL_TRY(basis_.Named(basis_.runtime.devices.Quiesce(peer, basis_.deadline_ms()).under("waiting for a peer")));
+  }
   return Status();
 }
 
@@ -78,7 +76,7 @@ Status PoolPeers::Revoke(const std::vector<int>& peers) {
   }
   COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing({peers.begin(), peers.end()}));
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
-  for (const int peer : peers) COMMPOOL_TRY(WaitFor(peer));
+  COMMPOOL_TRY(Await(peers));
   for (const int peer : peers) {
     const std::vector<Segment*> segments = book_.Pointers();
     const Status revoked = FirstFailureOf(segments, [&](Segment* segment) { return segment->Revoke(peer); });

@@ -31,10 +31,9 @@ class PoolPeers {
   // Waits for the pool's device and for each peer. kNotFound for a device that has no access.
   Status Revoke(const std::vector<int>& peers);
   // Waits for what the peers have submitted, at most until the pool's deadline.
-  Status Await() const;
+  Status Await(const std::vector<int>& peers) const;
 
  private:
-  Status WaitFor(int peer) const;
   void NoteOthersMayUse() COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;

@@ -85,7 +85,7 @@ Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others
 
 Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
   COMMPOOL_TRY(blocks_.WaitForDevice());
-  COMMPOOL_TRY(segments_.peers.Await());
+  COMMPOOL_TRY(segments_.peers.Await(segments_.peers.Devices()));
   // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for the growth lock, and
   // drops what is kept.
   if (!basis_.life.asleep()) return basis_.life.CheckOpen();
