@@ -178,12 +178,11 @@ Status CheckComplete(const Pools& pools) {
   }
   for (const std::shared_ptr<Pool>& pool : pools) {
     const PoolGroup* const group = pool->basis().group.get();
-    // A thread that did not make the group waits for none of its own ranks, so it may call for single pools.
-    if (group == nullptr || !group->IsOfThisThread()) continue;
+    if (group == nullptr) continue;
     const auto present = std::count_if(pools.begin(), pools.end(), [&](const std::shared_ptr<Pool>& other) {
       return other->basis().group.get() == group;
     });
-    if (static_cast<size_t>(present) != group->size()) return group->Incomplete(pool->name(), present);
+    COMMPOOL_TRY(group->CheckComplete(pool->name(), static_cast<size_t>(present)));
   }
   return Status();
 }

@@ -203,12 +203,10 @@ class PoolGroup {
  public:
   explicit PoolGroup(size_t size) : size_(size) {}
 
-  size_t size() const { return size_; }
-  // Whether the calling thread made it.
-  bool IsOfThisThread() const { return maker_ == ThisThread(); }
-
-  // The error of a call that names only `present` of the pools.
-  Status Incomplete(const std::string& pool, long present) const {
+  // Whether a call may name only `present` of the pools, `pool` among them. A thread that did not make the group waits
+  // for none of its own ranks, so it may call for single pools.
+  Status CheckComplete(const std::string& pool, size_t present) const {
+    if (maker_ != ThisThread() || present == size_) return Status();
     return FailedPrecondition("this thread made ", size_, " pools of one home together, pool ", pool,
                               " among them, and calls for ", present,
                               " of them: it would wait for its own other ranks. ",

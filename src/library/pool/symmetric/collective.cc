@@ -131,9 +131,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
 Status Collective::CheckCalled(size_t present) const {
   // Closed on every rank, so nobody waits for this one, even if it has memory left.
   if (basis_.life.closed() || ended()) return FailedPrecondition(basis_.title, " is closed");
-  const PoolGroup* const group = basis_.group.get();
-  const bool incomplete = group != nullptr && group->IsOfThisThread() && present != group->size();
-  return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();
+  return basis_.group == nullptr ? Status() : basis_.group->CheckComplete(basis_.name(), present);
 }
 
 // The other ranks wait for this one from here on, so nothing returns early: what goes wrong is said in the message.
