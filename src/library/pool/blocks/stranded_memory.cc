@@ -2,8 +2,8 @@
 #include "src/library/pool/blocks/stranded_memory.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
+#include <vector>
 
 #include "src/library/base/bytes.h"
 
@@ -106,12 +106,12 @@ bool StrandedMemory::BeginWait() {
   // Before the waits begin: they cover what was submitted by now.
   uses_ = blocks_.NoteUses();
   if (!basis_.runtime.devices.CheckNotCapturing(uses_.places).ok()) return false;
-  std::vector<std::future<CUresult>> waits;
+  std::map<int, std::future<CUresult>> waits;
   for (const int place : uses_.places) {
     Result<std::future<CUresult>> begun =
         BeginToSynchronise(basis_.driver, basis_.runtime.devices.places().At(place).context);
     if (!begun.ok()) return false;  // the host has no thread
-    waits.push_back(std::move(*begun));
+    waits.emplace(place, std::move(*begun));
   }
   under_way_ = std::move(waits);
   waits_.store(true);
@@ -121,14 +121,13 @@ bool StrandedMemory::BeginWait() {
 // Called again until all waits have ended. Then it forgets the uses that were noted when they began, and no later ones.
 bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  for (const std::future<CUresult>& wait : under_way_) {
+  for (const auto& [place, wait] : under_way_) {
     if (wait.wait_until(end) != std::future_status::ready) return false;
   }
   bool passed = true;
-  auto wait = under_way_.begin();
-  for (const int place : uses_.places) {
+  for (auto& [place, wait] : under_way_) {
     DeviceHealth& health = basis_.runtime.devices.places().At(place).health;
-    passed = health.Check(basis_.driver, (wait++)->get(), {.call = "cuCtxSynchronize", .device = place}).ok() && passed;
+    passed = health.Check(basis_.driver, wait.get(), {.call = "cuCtxSynchronize", .device = place}).ok() && passed;
   }
   under_way_.clear();
   waits_.store(false);

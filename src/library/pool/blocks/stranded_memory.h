@@ -16,8 +16,8 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <map>
 #include <set>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/library/base/mutex.h"
@@ -68,7 +68,7 @@ class StrandedMemory {
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};
   // The waits for the places, each on a thread that may go on after this object, and what is over when they end.
-  std::vector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(kGrowthLock);
+  std::map<int, std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(kGrowthLock);
   BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(kGrowthLock);
 };
 
