@@ -82,8 +82,7 @@ TEST_F(CommunicatorSleep, OfOneRankAsksNobody) {
 }
 
 TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const std::vector<uint64_t> offsets = OffsetsOf(blocks);
   ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
@@ -98,8 +97,7 @@ TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
 }
 
 TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectFailure(Sleep(), StatusCode::kFailedPrecondition,
                 PoolOf(group()[0]).basis().title + " is registered with the communicator: sleep() that pool before");
   ExpectAllAsleep(false);
@@ -132,8 +130,7 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfAnotherHomeIsAwake) {
   std::vector<ncclComm_t> others = group().ConnectFrom(0);
   const auto other = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
   const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(other(rank)); }));
   ExpectFailure(sleep(), StatusCode::kFailedPrecondition, "deregister it");
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(other(rank)); }));

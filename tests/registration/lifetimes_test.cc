@@ -9,8 +9,7 @@ class Lifetimes : public SymmetricTest {
   void SetUp() override {
     SymmetricTest::SetUp();
     if (IsSkipped()) return;
-    ExpectOk(Create());
-    ExpectOk(Reserve(2 * kMiB));
+    CreateAndReserve(2 * kMiB);
   }
 
   ncclComm_t Of(const std::vector<ncclComm_t>& communicators, const Rank& rank) const {

@@ -12,10 +12,9 @@ class Nonblocking : public SymmetricTest {
 
 TEST_F(Nonblocking, AHomeServesEveryCollectiveCall) {
   std::vector<ncclComm_t> home = Connect();
-  ExpectOk(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+  CreateAndReserve(2 * kMiB, [&](const Rank& rank, PoolConfiguration& configuration) {
     configuration.home = home[static_cast<size_t>(rank.number)];
-  }));
-  ExpectOk(Reserve(2 * kMiB));
+  });
   EXPECT_EQ(RegisteredSegments(0), 1u);
   ExpectOk(Trim(0));
   ExpectOk(Close());
@@ -23,8 +22,7 @@ TEST_F(Nonblocking, AHomeServesEveryCollectiveCall) {
 }
 
 TEST_F(Nonblocking, AFurtherCommunicatorIsMetRegisteredAndLeft) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   std::vector<ncclComm_t> second = Connect();
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(second[static_cast<size_t>(rank.number)]); }));
   EXPECT_EQ(RegisteredSegments(0), 2u);

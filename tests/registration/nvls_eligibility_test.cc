@@ -26,8 +26,7 @@ class Nvls : public SymmetricTest {
   }
   // A symmetric pool with one block on each rank.
   CUdeviceptr MakeBlocks(uint64_t bytes) {
-    ExpectOk(Create());
-    ExpectOk(Reserve(bytes));
+    CreateAndReserve(bytes);
     blocks_ = Allocate(bytes);
     return blocks_.front();
   }

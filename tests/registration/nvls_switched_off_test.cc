@@ -8,8 +8,7 @@ namespace {
 class NvlsSwitchedOff : public SymmetricTest {};
 
 TEST_F(NvlsSwitchedOff, IsTheFirstReason) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   const Result<std::string> reason = WhyNoNvls(driver(), runtime().addresses(), runtime().windows(),
                                                {blocks.front(), 2 * kMiB, group()[0].communicator});

@@ -43,9 +43,7 @@ TEST_F(Publication, NamesSwappedCallsOnEveryRankWithoutACollectiveCall) {
 }
 
 TEST_F(Publication, NamesSwappedFreesThatAreOrdered) {
-  ExpectOk(
-      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, Ordered);
   std::vector<std::vector<CUdeviceptr>> blocks = {Allocate(kMiB), Allocate(kMiB)};
   const Statuses statuses = Run([&](Rank& rank) {
     const auto number = static_cast<size_t>(rank.number);

@@ -61,8 +61,7 @@ class Rehome : public SymmetricTest {
 };
 
 TEST_F(Rehome, TheRemainingRanksKeepTheirMemory) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
   Free(blocks);  // takes effect, although rank 0 confirms nothing any more
@@ -79,8 +78,7 @@ TEST_F(Rehome, TheRemainingRanksKeepTheirMemory) {
 }
 
 TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Reserve(6 * kMiB));
@@ -113,8 +111,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
 }
 
 TEST_F(Rehome, IsRefusedOnAllRanksWhileOneHasBlocks) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   for (int number = 0; number < last(); ++number) {
     ExpectOk({PoolOf(group()[number]).Free(blocks[static_cast<size_t>(number)])});
@@ -131,8 +128,7 @@ TEST_F(Rehome, IsRefusedOnAllRanksWhileOneHasBlocks) {
 }
 
 TEST_F(Rehome, IsRefusedWhileACommunicatorHasWindows) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   std::vector<ncclComm_t> next = group().ConnectFrom(0);
   ExpectFailure(Run([&](Rank& rank) {
                   return PoolOf(rank).mode().AsSymmetric()->Rehome(next[static_cast<size_t>(rank.number)]);
@@ -146,8 +142,7 @@ TEST_F(Rehome, IsRefusedWhileACommunicatorHasWindows) {
 }
 
 TEST_F(Rehome, IsRefusedWhileAGraphLivesThatCapturedWithThePool) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   Rank& rank = group()[0];
   AnnouncedCapture graph;
   {
@@ -169,8 +164,7 @@ TEST_F(Rehome, IsRefusedWhileAGraphLivesThatCapturedWithThePool) {
 }
 
 TEST_F(Rehome, EndsADivergence) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   std::vector<CUdeviceptr> blocks(static_cast<size_t>(group().size()));
   ExpectOk(Run([&](Rank& rank) {
     const uint64_t bytes = rank.number == 0 ? kMiB : kMiB / 2;
@@ -188,8 +182,7 @@ TEST_F(Rehome, EndsADivergence) {
 }
 
 TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, [](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
   ExpectFailure(Run([&](Rank& rank) {
                   return rank.number == 0 ? Status(StatusCode::kDeadlineExceeded, "close() or rehome()")
                                           : PoolOf(rank).mode().Reserve(4 * kMiB);
@@ -204,8 +197,7 @@ TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
 
 // Rank 0's free waits for the others on, who know nothing of its try.
 TEST_F(Rehome, ThatMeetsNobodyAppliesNoFrees) {
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, [](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   ExpectOk(
@@ -227,8 +219,7 @@ TEST_F(Rehome, ThatMeetsNobodyAppliesNoFrees) {
 }
 
 TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   WriteNumbers(blocks);
   ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
@@ -249,8 +240,7 @@ TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
 }
 
 TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, [](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   WriteNumbers(blocks);
   ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
@@ -268,8 +258,7 @@ TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
 }
 
 TEST_F(Rehome, APoolThatSleepsMayBeClosedByEachRankForItself) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
   LeaveAll();
   for (int number = 0; number <= last(); ++number) {
@@ -280,8 +269,7 @@ TEST_F(Rehome, APoolThatSleepsMayBeClosedByEachRankForItself) {
 }
 
 TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsAllRanksAndTheyKeepTheirs) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   LeaveAll();
   ExpectOk({PoolOf(group()[0]).Close()});
   Connect(0);
@@ -300,8 +288,7 @@ TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsAllRanksAndTheyKeepTheirs) {
 }
 
 TEST_F(Rehome, TheNewHomeTakesPartInACloseAndIsLeftLikeTheFirst) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   LeaveAll();
   Connect(0);
   ExpectOk(RehomeFrom(0));
@@ -318,8 +305,7 @@ TEST_F(Rehome, TheNewHomeTakesPartInACloseAndIsLeftLikeTheFirst) {
 
 // All ranks left home. If they cannot reach a next home, the pool has none, and each rank closes it alone.
 TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   const CUdeviceptr block = PoolOf(group()[0]).Allocate(kMiB, KeyOfStream(group()[0].stream, 0)).value();
   std::vector<ncclComm_t> next = group().ConnectFrom(0);

@@ -73,8 +73,7 @@ class SymmetricCapture : public SymmetricTest {
 };
 
 TEST_F(SymmetricCapture, KeepsTheGraphsBlocksUntilItIsGone) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(CaptureABlock(kMiB));
   ExpectOk(Reclaim());
   const std::vector<CUdeviceptr> outside = Allocate(kMiB);
@@ -97,8 +96,7 @@ TEST_F(SymmetricCapture, KeepsTheGraphsBlocksUntilItIsGone) {
 }
 
 TEST_F(SymmetricCapture, PinsTheSegmentsOnAllRanksWhileOneGraphLives) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(CaptureABlock(kMiB));
   ExpectOk(Run([&](Rank& rank) { return rank.number == last() ? Status() : Destroy(rank); }));
   const auto pinned = StatusCode::kFailedPrecondition;
@@ -116,8 +114,7 @@ TEST_F(SymmetricCapture, PinsTheSegmentsOnAllRanksWhileOneGraphLives) {
 }
 
 TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
   for (const Statuses& statuses : {Reserve(8 * kMiB), Trim(0), Run([&](Rank& rank) {
                                      return PoolOf(rank).mode().RegisterWith(rank.communicator);
@@ -154,8 +151,7 @@ TEST_F(SymmetricCapture, OfABlockingStreamIsNotBrokenByAPoolThatIsMadeMeanwhile)
 }
 
 TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
     const CUstream other = OtherOf(rank);
@@ -175,8 +171,7 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
 // A fence exists behind those uses. Its stream may have more work by now, or be gone.
 TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls and holds streams");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   MakeOthers();
   std::promise<void> end;
   const std::shared_future<void> ended = end.get_future().share();
@@ -208,8 +203,7 @@ TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
 
 TEST_F(SymmetricCapture, TakesABlockBackForWhichItCouldNotWait) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
     const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank), rank.number)).value();
@@ -233,8 +227,7 @@ TEST_F(SymmetricCapture, TakesABlockBackForWhichItCouldNotWait) {
 }
 
 TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
     Status status = Begin(rank);
@@ -254,8 +247,7 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
 
 TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
   const uint64_t records = CallCount("cuEventRecord");
@@ -279,8 +271,7 @@ TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
 
 // The block's work has no event, and one that is recorded now would pull the other stream into the capture.
 TEST_F(SymmetricCapture, GivesNoOtherStreamWhatItsStreamUsedBefore) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
     const StreamKey stream = KeyOfStream(rank.stream, rank.number);
@@ -300,9 +291,7 @@ TEST_F(SymmetricCapture, GivesNoOtherStreamWhatItsStreamUsedBefore) {
 }
 
 TEST_F(SymmetricCapture, NeedsDeferredFrees) {
-  ExpectOk(
-      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, Ordered);
   ExpectFailure(Run([&](Rank& rank) {
                   const Status status = Begin(rank);
                   CUgraph graph = nullptr;

@@ -44,16 +44,14 @@ TEST_F(SymmetricDivergence, VerifyIsOkWhereTheCallsAreTheSame) {
 }
 
 TEST_F(SymmetricDivergence, VerifyLeavesFreesPending) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   Free(Allocate(2 * kMiB));
   ExpectOk(Verify());
   EXPECT_EQ(PoolOf(group()[0]).Statistics().pending_bytes, 2 * kMiB);
 }
 
 TEST_F(SymmetricDivergence, VerifyNamesTheFirstDifferingCallAndTheRanks) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   Diverge();
   const std::string difference = "rank 0 made allocate 1,024 bytes (call 2), rank " + std::to_string(last()) +
                                  " made allocate 1,048,576 bytes (call 2)";
@@ -63,8 +61,7 @@ TEST_F(SymmetricDivergence, VerifyNamesTheFirstDifferingCallAndTheRanks) {
 }
 
 TEST_F(SymmetricDivergence, EndsAllocations) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   Diverge();
   ExpectFailure(Reclaim(), StatusCode::kDisagreement, "rank 0 made allocate 1,024 bytes (call 2)");
   for (const Statuses& statuses :
@@ -77,8 +74,7 @@ TEST_F(SymmetricDivergence, EndsAllocations) {
 }
 
 TEST_F(SymmetricDivergence, CloseEndsThePoolOnceEveryRankKnows) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   Diverge();
   ExpectFailure(Close(), StatusCode::kFailedPrecondition, "rank 0 cannot close: ");
   FreeBlocks();
@@ -92,8 +88,7 @@ TEST_F(SymmetricDivergence, CloseEndsThePoolOnceEveryRankKnows) {
 }
 
 TEST_F(SymmetricDivergence, LiveBlocksKeepADivergedPoolFromClosing) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   Diverge();
   ExpectFailure(Verify(), StatusCode::kDisagreement, "the sequences of calls differ");
   ExpectFailure(Close(), StatusCode::kFailedPrecondition, "still has 2 live blocks");
@@ -101,9 +96,7 @@ TEST_F(SymmetricDivergence, LiveBlocksKeepADivergedPoolFromClosing) {
 }
 
 TEST_F(SymmetricDivergence, OfOrderedFreesEndsAsWell) {
-  ExpectOk(
-      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB, Ordered);
   Diverge();
   ExpectFailure(Verify(), StatusCode::kDisagreement, "the sequences of calls differ");
   FreeBlocks();

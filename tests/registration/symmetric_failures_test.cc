@@ -62,8 +62,7 @@ TEST_F(SymmetricPoolFailure, ACreateWithOtherOptionsFailsOnAll) {
 
 TEST_F(SymmetricPoolFailure, ARankOutOfMemoryFailsAllAndThePoolIsAsBefore) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   {
     const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1});
     const Statuses statuses = Reserve(4 * kMiB);
@@ -133,8 +132,7 @@ TEST_F(SymmetricPoolFailure, ADifferentSequenceIsTracedToItsFirstCall) {
 }
 
 TEST_F(SymmetricPoolFailure, ExhaustionNamesTheBytesToReserve) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const Statuses statuses = Run([&](Rank& rank) { return AllocateOn(rank, 3 * kMiB - 1000); });
   const uint64_t needed = 3 * kMiB - 512;  // the request, rounded up
@@ -152,9 +150,7 @@ TEST_F(SymmetricPoolFailure, ExhaustionNamesTheBytesToReserve) {
 }
 
 TEST_F(SymmetricPoolFailure, ExhaustionOfOrderedFreesHasNothingToReclaim) {
-  ExpectOk(
-      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, Ordered);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const Statuses statuses = Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB); });
   ExpectFailure(statuses, StatusCode::kExhausted, "On every rank: reserve(2097152)");
@@ -174,8 +170,7 @@ TEST_F(SymmetricPoolFailure, ImpossibleSizesFailOnAll) {
 }
 
 TEST_F(SymmetricPoolFailure, ATrimKeepsWhatItIsAskedToKeep) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
   Free(blocks);
@@ -204,8 +199,7 @@ TEST_F(SymmetricPoolFailure, ATrimThatOneDriverRefusesLeavesTheRanksAlike) {
 // The other ranks are gone by then, so this one closes alone.
 TEST_F(SymmetricPoolFailure, ACloseThatOneDriverRefusesIsDoneOnceThatRankRepeatsIt) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   Statuses statuses;
   {
     const InjectedFault one({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
@@ -233,8 +227,7 @@ InjectedFault FailOneDeregistration(int count = 1) {
 
 TEST_F(SymmetricPoolFailure, ATrimThatCouldNotEndAWindowLeavesAllRanksTheirs) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   {
     const InjectedFault one = FailOneDeregistration();
     const Statuses statuses = Trim(0);
@@ -251,8 +244,7 @@ TEST_F(SymmetricPoolFailure, ATrimThatCouldNotEndAWindowLeavesAllRanksTheirs) {
 
 TEST_F(SymmetricPoolFailure, MemoryWhoseWindowCouldNotBeEndedStaysUntilItIs) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   {
     const InjectedFault always = FailOneDeregistration(100);
     ExpectFailure(Trim(0), StatusCode::kCommunicatorError, "; then pool gradients");
@@ -265,8 +257,7 @@ TEST_F(SymmetricPoolFailure, MemoryWhoseWindowCouldNotBeEndedStaysUntilItIs) {
 
 TEST_F(SymmetricPoolFailure, ADeregisterThatFailedOnOneRankMayBeRepeated) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   std::vector<ncclComm_t> second = group().ConnectFrom(0);
   const auto of = [&](const Rank& rank) { return second[static_cast<size_t>(rank.number)]; };
   const auto deregister = [&] { return Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(of(rank)); }); };
@@ -282,14 +273,13 @@ TEST_F(SymmetricPoolFailure, ADeregisterThatFailedOnOneRankMayBeRepeated) {
 }
 
 TEST_F(SymmetricPoolFailure, ALimitHoldsOnAll) {
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.limit_bytes = 4 * kMiB; }));
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB,
+                   [](const Rank&, PoolConfiguration& configuration) { configuration.limit_bytes = 4 * kMiB; });
   ExpectFailure(Reserve(6 * kMiB), StatusCode::kOutOfMemory, "would exceed its limit of 4 MiB");
 }
 
 TEST_F(SymmetricPoolFailure, CloseWithALiveBlockOnOneRankIsRefusedOnAll) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   ExpectOk(Run([&](Rank& rank) {
     return rank.number == last() ? Status() : PoolOf(rank).Free(blocks[static_cast<size_t>(rank.number)]);
@@ -301,8 +291,7 @@ TEST_F(SymmetricPoolFailure, CloseWithALiveBlockOnOneRankIsRefusedOnAll) {
 }
 
 TEST_F(SymmetricPoolFailure, ASecondFreeIsRefused) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   EXPECT_EQ(PoolOf(group()[0]).Free(blocks[0] + 512).code(), StatusCode::kNotFound);
   Free(blocks);
@@ -328,8 +317,7 @@ TEST_F(SymmetricPoolFailure, APoolDestroyedWithoutCloseWarnsAndKeepsItsWindows) 
   for (const char* kept : {"reserved addresses", "mapping", "physical memory", "primary context", "registration"}) {
     AllowLeak(kept);
   }
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const uint64_t deregisters = CallCount("ncclCommWindowDeregister");
   ::testing::internal::CaptureStderr();
   DestroyPools();

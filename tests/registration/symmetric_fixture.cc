@@ -49,6 +49,11 @@ Statuses SymmetricTest::Create(const Adjust& adjust) {
   return statuses;
 }
 
+void SymmetricTest::CreateAndReserve(uint64_t bytes, const Adjust& adjust) {
+  ExpectOk(Create(adjust));
+  ExpectOk(Reserve(bytes));
+}
+
 Statuses SymmetricTest::Reserve(uint64_t bytes) {
   return Run([&](Rank& rank) { return PoolOf(rank).mode().Reserve(bytes); });
 }

@@ -29,8 +29,14 @@ class SymmetricTest : public DriverTest {
   int last() const { return group_->size() - 1; }
 
   static PoolConfiguration Configured(const Rank& rank);
+  // An Adjust: the program frees in each stream's order.
+  static void Ordered(const Rank&, PoolConfiguration& configuration) {
+    configuration.frees = engine::FreeOrder::kOrdered;
+  }
   // Makes the test's pool on every rank; `adjust` changes what a rank asks for.
   Statuses Create(const Adjust& adjust = nullptr);
+  // The same and then its first reserve, which must succeed.
+  void CreateAndReserve(uint64_t bytes, const Adjust& adjust = nullptr);
   Pool& PoolOf(const Rank& rank) { return *pools_[static_cast<size_t>(rank.number)]; }
   PoolHandle HandleOf(const Rank& rank) const { return handles_[static_cast<size_t>(rank.number)]; }
 

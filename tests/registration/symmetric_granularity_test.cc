@@ -7,8 +7,8 @@ namespace {
 using SymmetricGranularity = SymmetricTest;
 
 TEST_F(SymmetricGranularity, RoundsEverySegmentUp) {
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.granularity_bytes = 8 * kMiB; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB,
+                   [](const Rank&, PoolConfiguration& configuration) { configuration.granularity_bytes = 8 * kMiB; });
   for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 8 * kMiB);
   ExpectOk(Reserve(9 * kMiB));
   for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 24 * kMiB);

@@ -65,8 +65,7 @@ class SymmetricGroups : public SymmetricTest {
 };
 
 TEST_F(SymmetricGroups, TensorDataAndPipelineGroupsOverlap) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const auto& tensor = Connect({{0, 1}, {2, 3}});
   const auto& data = Connect({{0, 2}, {1, 3}});
   const auto& pipeline = Connect({{3, 1, 0}});
@@ -110,8 +109,7 @@ TEST_F(SymmetricGroups, ARankThatSharesNoGroupStopsTheOthers) {
 }
 
 TEST_F(SymmetricGroups, AMemberThatPassesNullIsNamedBeforeAnyNcclCall) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const auto& all = Connect({{0, 1, 2}});
   std::vector<ncclComm_t> without = all;
   without[1] = nullptr;
@@ -139,8 +137,7 @@ TEST_F(SymmetricGroups, ARankThatPassesOneInsteadOfNullIsNamed) {
 }
 
 TEST_F(SymmetricGroups, OneRankInAnotherOrderIsNamedBeforeAnyNcclCall) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const auto& triple = Connect({{0, 1, 2}});
   const auto& pair = Connect({{2, 3}});
   std::vector<ncclComm_t> mixed = triple;
@@ -161,8 +158,7 @@ TEST_F(SymmetricGroups, ANewCommunicatorBesideAKnownOneIsNamed) {
 }
 
 TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const auto& pair = Connect({{1, 2}});
   ExpectOk(Register(pair));
   ExpectOk(Deregister(pair));

@@ -24,8 +24,7 @@ class SymmetricPeers : public SymmetricTest {
   }
   // A block on each rank, of a pool whose segment all ranks have mapped.
   std::vector<CUdeviceptr> AllocateMapped(uint64_t reserved_bytes = 2 * kMiB) {
-    ExpectOk(Create());
-    ExpectOk(Reserve(reserved_bytes));
+    CreateAndReserve(reserved_bytes);
     ExpectOk(MapPeers());
     return Allocate(kMiB);
   }
@@ -81,8 +80,7 @@ class SymmetricPeers : public SymmetricTest {
 };
 
 TEST_F(SymmetricPeers, EachRankReadsWhatTheOthersWrote) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(MapPeers());
   const std::vector<CUdeviceptr> first = Allocate(kMiB);
   const std::vector<CUdeviceptr> second = Allocate(kMiB);
@@ -94,11 +92,10 @@ TEST_F(SymmetricPeers, EachRankReadsWhatTheOthersWrote) {
 
 // NCCL maps the memory for its kernels itself, and gives them access of its own.
 TEST_F(SymmetricPeers, AreSummedByACollectiveAlsoWherePeersReadAlone) {
-  ExpectOk(Create([&](const Rank&, PoolConfiguration& configuration) {
+  CreateAndReserve(2 * kMiB, [&](const Rank&, PoolConfiguration& configuration) {
     configuration.backing.grants = Grants::kRead;
     for (int device = 0; device <= last(); ++device) configuration.peers.push_back(device);
-  }));
-  ExpectOk(Reserve(2 * kMiB));
+  });
   CapturedSum sum(driver(), Allocate(kMiB));
   ExpectOk(Run([&](Rank& rank) { return sum.Capture(rank); }));
   ExpectOk(Run([&](Rank& rank) { return sum.Replay(rank, 1); }));
@@ -107,11 +104,10 @@ TEST_F(SymmetricPeers, AreSummedByACollectiveAlsoWherePeersReadAlone) {
 }
 
 TEST_F(SymmetricPeers, RanksWriteToEachOtherAlsoWherePeersReadAlone) {
-  ExpectOk(Create([&](const Rank&, PoolConfiguration& configuration) {
+  CreateAndReserve(4 * kMiB, [&](const Rank&, PoolConfiguration& configuration) {
     configuration.backing.grants = Grants::kRead;
     for (int device = 0; device <= last(); ++device) configuration.peers.push_back(device);
-  }));
-  ExpectOk(Reserve(4 * kMiB));
+  });
   ExpectOk(MapPeers());
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const auto next = [&](const Rank& rank) { return (rank.number + 1) % group().size(); };
@@ -139,8 +135,7 @@ TEST_F(SymmetricPeers, RanksWriteToEachOtherAlsoWherePeersReadAlone) {
 }
 
 TEST_F(SymmetricPeers, SegmentsThatCameLaterAreMappedByASecondCall) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> early = Allocate(kMiB);
   ExpectUnmapped(early, "call map_peers() on every rank after reserve()");
   ExpectOk(MapPeers());
@@ -201,8 +196,7 @@ TEST_F(SymmetricPeers, AGraphThatReadsTheOthersReplaysAfterASleep) {
 }
 
 TEST_F(SymmetricPeers, ATrimGivesTheMemoryBack) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(64 * kMiB));
+  CreateAndReserve(64 * kMiB);
   const uint64_t before = FreeBytes(0);
   ExpectOk(MapPeers());
   ExpectOk(Trim(0));
@@ -212,8 +206,7 @@ TEST_F(SymmetricPeers, ATrimGivesTheMemoryBack) {
 
 TEST_F(SymmetricPeers, AFailureOnOneRankMapsNothingOnAny) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(MapPeers());
   ExpectOk(Reserve(8 * kMiB));
   const std::vector<CUdeviceptr> late = Allocate(6 * kMiB);
@@ -264,8 +257,7 @@ TEST_F(SymmetricPeers, AWakeWhoseMappingFailsIsMadeGoodAtTheSameAddresses) {
 }
 
 TEST_F(SymmetricPeers, ARankThatCallsSomethingElseIsNamed) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectFailure(Run([&](Rank& rank) {
                   return rank.number == 0 ? PoolOf(rank).Trim(0).status()
                                           : PoolOf(rank).mode().AsSymmetric()->MapPeers();

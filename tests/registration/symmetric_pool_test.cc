@@ -39,8 +39,7 @@ bool AllEqual(const std::vector<uint64_t>& values) {
 }
 
 TEST_F(SymmetricPoolLife, GivesEveryRankTheSameOffsets) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(8 * kMiB));
+  CreateAndReserve(8 * kMiB);
   std::vector<std::vector<CUdeviceptr>> all;
   for (const uint64_t bytes : {1 * kKiB, 700 * kKiB, uint64_t{1}, 2 * kMiB}) all.push_back(Allocate(bytes));
   uint64_t previous_end = 0;
@@ -55,8 +54,7 @@ TEST_F(SymmetricPoolLife, GivesEveryRankTheSameOffsets) {
 
 TEST_F(SymmetricPoolLife, ScopedBlocksAreSummedByAnAllReduce) {
   constexpr size_t kCount = 10000;
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(Run([&](Rank& rank) {
     Result<ScopeHandle> scope = runtime().scopes().Begin({.pool = runtime().pools().Find(HandleOf(rank)).value()});
     if (!scope.ok()) return scope.status();
@@ -79,8 +77,7 @@ TEST_F(SymmetricPoolLife, RefusesAProcessWideScope) {
 }
 
 TEST_F(SymmetricPoolLife, ADeferredFreeWaitsForReclaim) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   Free(blocks);
   ExpectFailure(
@@ -96,8 +93,7 @@ TEST_F(SymmetricPoolLife, ADeferredFreeWaitsForReclaim) {
 }
 
 TEST_F(SymmetricPoolLife, ABlockThatOneRankKeepsIsReusedByNone) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) {
     return rank.number == last() ? Status() : PoolOf(rank).Free(blocks[static_cast<size_t>(rank.number)]);
@@ -116,9 +112,7 @@ TEST_F(SymmetricPoolLife, ABlockThatOneRankKeepsIsReusedByNone) {
 
 TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
   COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
-  ExpectOk(
-      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
-  ExpectOk(Reserve(64 * kMiB));
+  CreateAndReserve(64 * kMiB, Ordered);
   const auto calls_of = [&](int pairs) {
     const uint64_t before = CallCount("*");
     ExpectOk(Run([&](Rank& rank) {
@@ -138,9 +132,7 @@ TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
 }
 
 TEST_F(SymmetricPoolLife, OrderedFreesAreReusedAtOnce) {
-  ExpectOk(
-      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, Ordered);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   Free(blocks);
   EXPECT_EQ(Allocate(2 * kMiB), blocks);
@@ -149,8 +141,7 @@ TEST_F(SymmetricPoolLife, OrderedFreesAreReusedAtOnce) {
 
 TEST_F(SymmetricPoolLife, ASegmentWhereAnOldOneLayHasWindowsOfItsOwn) {
   constexpr uint64_t kBytes = 4 * kMiB;
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> other = Allocate(2 * kMiB);  // a pool without memory keeps no addresses
   ExpectOk(Reserve(kBytes));
   const std::vector<CUdeviceptr> before = Allocate(kBytes);
@@ -172,8 +163,7 @@ TEST_F(SymmetricPoolLife, ASegmentWhereAnOldOneLayHasWindowsOfItsOwn) {
 }
 
 TEST_F(SymmetricPoolLife, AReserveThatFreeMemoryServesAddsNothing) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(Reserve(3 * kMiB));
   for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 4 * kMiB);
   ExpectOk(Reserve(6 * kMiB));
@@ -184,8 +174,7 @@ TEST_F(SymmetricPoolLife, AReserveThatFreeMemoryServesAddsNothing) {
 }
 
 TEST_F(SymmetricPoolLife, TrimGivesTheLastSegmentsBackOnEveryRank) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Run([&](Rank& rank) {
@@ -204,8 +193,7 @@ TEST_F(SymmetricPoolLife, TrimGivesTheLastSegmentsBackOnEveryRank) {
 }
 
 TEST_F(SymmetricPoolLife, AllocationsAndFreesCallNoNccl) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const uint64_t registers = CallCount("ncclCommWindowRegister");
   const uint64_t deregisters = CallCount("ncclCommWindowDeregister");
   const std::vector<CUdeviceptr> blocks = Allocate(1 * kMiB);
@@ -215,8 +203,7 @@ TEST_F(SymmetricPoolLife, AllocationsAndFreesCallNoNccl) {
 }
 
 TEST_F(SymmetricPoolLife, ClosesTwice) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Close());
   EXPECT_EQ(ReservedBytes(0), 0u);
   ExpectOk(Close());

@@ -38,8 +38,7 @@ TEST_F(SymmetricRecording, FindsAPoolOnEveryRankByItsPlace) {
 }
 
 TEST_F(SymmetricRecording, HasTheSameCallsOnEveryRank) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   Free(Allocate(100 * kKiB));
   ExpectOk(Reclaim());
   const auto read = Recorded();
@@ -54,8 +53,7 @@ TEST_F(SymmetricRecording, HasTheSameCallsOnEveryRank) {
 }
 
 TEST_F(SymmetricRecording, NumbersAgreementsAlikeOnEveryRank) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   const auto read = Recorded();
   std::map<uint64_t, std::string> by_pool;
   uint64_t ended = 0;
@@ -70,8 +68,7 @@ TEST_F(SymmetricRecording, NumbersAgreementsAlikeOnEveryRank) {
 }
 
 TEST_F(SymmetricRecording, HasEachRequestThatFoundNoMemory) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectFailure(
       Run([&](Rank& rank) { return runtime().AllocateFrom(HandleOf(rank), 64 * kMiB, rank.stream).status(); }),
       StatusCode::kExhausted, "64 MiB");
@@ -87,8 +84,7 @@ TEST_F(SymmetricRecording, HasEachRequestThatFoundNoMemory) {
 }
 
 TEST_F(SymmetricRecording, HasWindowsUntilTheirEnd) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(Trim(0));
   const auto read = Recorded();
   const auto made = read.All<recording::Registered>();
@@ -101,8 +97,7 @@ TEST_F(SymmetricRecording, HasWindowsUntilTheirEnd) {
 TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
   COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
   AllowLeak("reserved addresses");
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   for (int time = 0; time < 4; ++time) Free(Allocate(100 * kKiB));
   LeaveAll();
   Connect(0);

@@ -181,8 +181,7 @@ TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
   AllowLeak("reserved addresses");
   ExpectOk(Close());
   DestroyPools();
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB, [](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
   std::promise<void> given_up;
   OfLast().before_add = [blocked = given_up.get_future().share()] { blocked.wait(); };
   const Statuses failed = Run([&](Rank& rank) {

@@ -30,8 +30,7 @@ class SymmetricRegistration : public SymmetricTest {
 };
 
 TEST_F(SymmetricRegistration, ExistingAndLaterSegmentsGetAWindowOnEachCommunicator) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(RegisterSecond());
   EXPECT_EQ(RegisteredSegments(0), 1u);
   EXPECT_EQ(RegisteredSegments(1), 2u);
@@ -54,8 +53,7 @@ TEST_F(SymmetricRegistration, ExistingAndLaterSegmentsGetAWindowOnEachCommunicat
 }
 
 TEST_F(SymmetricRegistration, ASecondRegisterWithDoesNothing) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(RegisterSecond());
   const uint64_t calls = CallCount("ncclCommWindowRegister");
   ExpectOk(RegisterSecond());
@@ -68,8 +66,7 @@ TEST_F(SymmetricRegistration, ASecondRegisterWithDoesNothing) {
 
 TEST_F(SymmetricRegistration, AFailedRegisterWithIsUndone) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   {
     const InjectedFault all({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = last()});
     ExpectFailure(RegisterSecond(), StatusCode::kCommunicatorError, "registering with a communicator failed on rank 1");
@@ -90,8 +87,7 @@ TEST_F(SymmetricRegistration, ACommunicatorOfAnotherDeviceFailsOnAll) {
 TEST_F(SymmetricRegistration, AnAbandonedCommunicatorIsCalledNoMore) {
   COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
   AllowLeak("physical memory");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(RegisterSecond());
   ExpectOk(Run([&](Rank& rank) {
     const ncclComm_t second = SecondOf(rank);
@@ -110,8 +106,7 @@ TEST_F(SymmetricRegistration, AnAbandonedCommunicatorIsCalledNoMore) {
 }
 
 TEST_F(SymmetricRegistration, APoolWithoutItsHomeRegistrationGrowsUnregistered) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   EXPECT_EQ(RegisteredSegments(0), 0u);
   ExpectOk(Reserve(4 * kMiB));

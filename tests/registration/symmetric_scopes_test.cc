@@ -51,8 +51,7 @@ class SymmetricScopes : public SymmetricTest {
 };
 
 TEST_F(SymmetricScopes, AFullPoolHandsOnTheSameRequestsOnEveryRank) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   std::vector<std::string> orders(static_cast<size_t>(last() + 1));
   ExpectOk(Run([&](Rank& rank) {
     std::vector<CUdeviceptr> kept;
@@ -73,8 +72,7 @@ TEST_F(SymmetricScopes, AFullPoolHandsOnTheSameRequestsOnEveryRank) {
 
 // Rank 0's fixed pool is smaller than the others': what it hands on must not move the symmetric pool's blocks.
 TEST_F(SymmetricScopes, RequestsThatAFixedPoolHandsOnSkipSymmetricPools) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(8 * kMiB));
+  CreateAndReserve(8 * kMiB);
   std::vector<std::string> orders(static_cast<size_t>(last() + 1));
   ExpectOk(Run([&](Rank& rank) {
     std::vector<CUdeviceptr> kept;

@@ -48,8 +48,7 @@ class SymmetricSleep : public SymmetricTest {
 };
 
 TEST_F(SymmetricSleep, EndsItsWindowsAndMakesThemAgain) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(4 * kMiB));
+  CreateAndReserve(4 * kMiB);
   ExpectOk(Reserve(8 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(3 * kMiB);
   const std::vector<uint64_t> offsets = OffsetsOf(blocks);
@@ -71,8 +70,7 @@ TEST_F(SymmetricSleep, EndsItsWindowsAndMakesThemAgain) {
 }
 
 TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   std::vector<ncclComm_t> others = group().ConnectFrom(1);
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(others[static_cast<size_t>(rank.number)]); }));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
@@ -91,8 +89,7 @@ TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
 }
 
 TEST_F(SymmetricSleep, RefusesCollectiveCallsOnAllRanksMeanwhileAndTakesFrees) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   ExpectOk(Sleep());
   for (const Statuses& refused : {Reserve(kMiB), Trim(0), Reclaim(), Sleep()}) {
@@ -113,16 +110,14 @@ TEST_F(SymmetricSleep, RefusesCollectiveCallsOnAllRanksMeanwhileAndTakesFrees) {
 }
 
 TEST_F(SymmetricSleep, ClosesAsleep) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Sleep());
   ExpectOk(Close());
   EXPECT_EQ(ReservedBytes(0), 0u);
 }
 
 TEST_F(SymmetricSleep, FailsOnAllWhereRanksAskForDifferentThings) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectFailure(Run([&](Rank& rank) {
                   return SleepAlone(PoolOf(rank), {.keep = rank.number == 0 ? Keep::kHost : Keep::kDiscard});
                 }),
@@ -139,8 +134,7 @@ TEST_F(SymmetricSleep, FailsOnAllWhereRanksAskForDifferentThings) {
 
 TEST_F(SymmetricSleep, ARankWithoutMemoryToWakeLeavesAllAsleep) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   FillOnEach(blocks);
   ExpectOk(Sleep({.keep = Keep::kHost}));
@@ -158,8 +152,7 @@ TEST_F(SymmetricSleep, ARankWithoutMemoryToWakeLeavesAllAsleep) {
 
 TEST_F(SymmetricSleep, NamesARankThatNeverComesToWake) {
   AllowLeak("reserved addresses");  // the other ranks may still know them
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 2000; }));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, [](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 2000; });
   ExpectOk(Sleep());
   Statuses statuses = Run([&](Rank& rank) { return rank.number == last() ? Status() : WakeAlone(PoolOf(rank)); });
   statuses.pop_back();
@@ -175,8 +168,7 @@ TEST_F(SymmetricSleep, NamesARankThatNeverComesToWake) {
 
 TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   FillOnEach(blocks);
   const std::array<Fault, 4> while_falling_asleep = {{{"cuMemAllocHost", CUDA_ERROR_OUT_OF_MEMORY, 1},
@@ -215,8 +207,7 @@ TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
 }
 
 TEST_F(SymmetricSleep, SleepsUnderLiveGraphsForNcclRegistersNothingUnseen) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   std::array<AnnouncedCapture, 8> captures;
   ExpectOk(Run([&](Rank& rank) {
     AnnouncedCapture& capture = captures[static_cast<size_t>(rank.number)];
@@ -232,8 +223,7 @@ TEST_F(SymmetricSleep, SleepsUnderLiveGraphsForNcclRegistersNothingUnseen) {
 
 // By default NCCL registers the memory of windows and of captured collectives for itself.
 TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereNcclMayRegisterMemoryUnseen) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   for (const char* const variable : {"NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER"}) {
     for (const char* const value : {"1", "", "-1", "unset"}) {
       setenv(variable, value, 1);
@@ -252,8 +242,7 @@ TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereNcclMayRegisterMemoryUnseen) {
 }
 
 TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereTheyWakeForDifferentGraphs) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB);
   ExpectOk(Sleep());
   const auto of_rank = [](const Rank& rank) {
     return SleepRequest{.graphs = rank.number == 0 ? LiveGraphs::kDiscarded : LiveGraphs::kRefused};

@@ -26,8 +26,7 @@ class SymmetricStreams : public SymmetricTest {
 };
 
 TEST_F(SymmetricStreams, ThatDiedGiveTheirMemoryInAReclaimThatWaits) {
-  ExpectOk(Create(MayDie));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, MayDie);
   for (int step = 0; step < 5; ++step) {
     ExpectOk(Run([&](Rank& rank) { return UseOnce(rank); }));
     ExpectOk(Reclaim());
@@ -37,8 +36,7 @@ TEST_F(SymmetricStreams, ThatDiedGiveTheirMemoryInAReclaimThatWaits) {
 }
 
 TEST_F(SymmetricStreams, ThatWereRecordedForABlockAndDiedAreWaitedForTheSameWay) {
-  ExpectOk(Create(MayDie));
-  ExpectOk(Reserve(2 * kMiB));
+  CreateAndReserve(2 * kMiB, MayDie);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Run([&](Rank& rank) {
     const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
@@ -54,11 +52,10 @@ TEST_F(SymmetricStreams, ThatWereRecordedForABlockAndDiedAreWaitedForTheSameWay)
 }
 
 TEST_F(SymmetricStreams, HaveToBePromisedWhereFreesAreOrdered) {
-  ExpectOk(Create([](const Rank& rank, PoolConfiguration& configuration) {
+  CreateAndReserve(2 * kMiB, [](const Rank& rank, PoolConfiguration& configuration) {
     MayDie(rank, configuration);
     configuration.frees = engine::FreeOrder::kOrdered;
-  }));
-  ExpectOk(Reserve(2 * kMiB));
+  });
   for (const Status& status : Run([&](Rank& rank) { return UseOnce(rank); })) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(status.message().find("make the pool with the option streams = outlive"), std::string::npos);
