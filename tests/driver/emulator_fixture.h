@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/library/driver/loader.h"
+#include "tests/base/expect_status.h"
 
 namespace commpool::internal::testing {
 

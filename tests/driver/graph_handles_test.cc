@@ -31,8 +31,7 @@ class GraphHandles : public testing::Capturing<testing::ConformanceTest> {
             static_cast<uint8_t>(static_cast<const uint8_t*>(reads[0])[index] + 1);
       }
     };
-    const Status status = Launch(other, stream, {{memory, kBytes}}, {{memory, kBytes}}, add);
-    EXPECT_TRUE(status.ok()) << status.message();
+    ExpectOk(Launch(other, stream, {{memory, kBytes}}, {{memory, kBytes}}, add));
     const CUgraph graph = End(stream);
     const CUgraphExec executable = Instantiate(graph);
     for (int round = 0; round < 2; ++round) ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS);

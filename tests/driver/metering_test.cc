@@ -18,8 +18,7 @@ namespace {
 class Metering : public DriverTest {
  protected:
   Metering() : metered_(driver()), context_(PrimaryContext::Retain(driver(), 0).value()), current_(driver(), context_) {
-    const Status status = MeterDriver(metered_);
-    EXPECT_TRUE(status.ok()) << status.message();
+    ExpectOk(MeterDriver(metered_));
   }
 
   static MeteredFunction Measured(const std::string& name) {

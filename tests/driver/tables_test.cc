@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/library/driver/shared_library.h"
+#include "tests/base/expect_status.h"
 
 namespace commpool::internal {
 namespace {
@@ -23,15 +24,11 @@ TEST(SharedLibrary, IsFoundWhereItIsLoaded) {
 }
 
 TEST(SharedLibrary, ThatIsMissingIsNamed) {
-  const Status status = SharedLibrary::Open("libnowhere.so.1").status();
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_NE(status.message().find("libnowhere.so.1"), std::string::npos) << status.message();
+  ExpectFailure(SharedLibrary::Open("libnowhere.so.1").status(), StatusCode::kNotFound, "libnowhere.so.1");
 }
 
 TEST(Resolve, ALibraryWithoutEntryPointsIsNoDriver) {
-  const Status status = ResolveCuda(ForeignLibrary()).status();
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  EXPECT_NE(status.message().find("cuGetProcAddress_v2"), std::string::npos) << status.message();
+  ExpectFailure(ResolveCuda(ForeignLibrary()).status(), StatusCode::kNotSupported, "cuGetProcAddress_v2");
 }
 
 TEST(Resolve, ALibraryWithoutAVersionIsNoNccl) {

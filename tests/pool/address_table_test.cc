@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/expect_status.h"
 #include "tests/pool/nobodys_owner.h"
 
 namespace commpool::internal {
@@ -19,8 +20,7 @@ class Addresses : public ::testing::Test {
     return entry.status();
   }
   void ExpectTaken(const Status& status) {
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("lie in memory of pool first already"), std::string::npos) << status.message();
+    ExpectFailure(status, StatusCode::kInvalidArgument, "lie in memory of pool first already");
   }
 
   const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>("first");

@@ -91,9 +91,8 @@ TEST_F(Budget, KeepsItsPeakAndMayChange) {
 TEST_F(Budget, ThatNobodyMadeIsAnError) {
   PoolConfiguration configuration = Configured("pages");
   configuration.budget = "none such";
-  const Status status = runtime().CreatePool(configuration).status();
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_NE(status.message().find("there is no budget named none such"), std::string::npos) << status.message();
+  ExpectFailure(runtime().CreatePool(configuration).status(), StatusCode::kNotFound,
+                "there is no budget named none such");
 }
 
 TEST_F(Budget, SortsTheTableOfAnError) {

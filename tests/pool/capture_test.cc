@@ -120,8 +120,7 @@ TEST_F(Captures, ThatNobodyAnnouncedRefuseWhatWaitsForTheDevice) {
   ASSERT_EQ(cuda().cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   for (const Status& refused : {Get(pool_).Trim(0).status(), SleepAlone(Get(pool_), {}), Get(pool_).Close(),
                                 Get(pool_).blocks().WaitForDevice()}) {
-    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(refused.message().find("is being captured"), std::string::npos) << refused.message();
+    ExpectFailure(refused, StatusCode::kFailedPrecondition, "is being captured");
   }
   CUgraph graph = nullptr;
   EXPECT_EQ(cuda().cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
@@ -255,9 +254,7 @@ TEST_F(Captures, AreReportedWhereABlockIsServedAtOnce) {
 TEST_F(Captures, DoNotBeginWhereTheDriverWouldNotTellOfTheirEnd) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
   const InjectedFault fault({.call = "cuUserObjectCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
-  const Status begun = capture_.Begin(runtime(), pool_, stream_.get());
-  EXPECT_EQ(begun.code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(begun.message().find("cuUserObjectCreate"), std::string::npos) << begun.message();
+  ExpectFailure(capture_.Begin(runtime(), pool_, stream_.get()), StatusCode::kOutOfMemory, "cuUserObjectCreate");
   CUgraph graph = nullptr;
   EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);

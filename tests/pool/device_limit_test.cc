@@ -19,8 +19,7 @@ class DeviceLimit : public PoolTest {
   }
   void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
   static void ExpectNamesTheLimit(const Status& status) {
-    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-    EXPECT_NE(status.message().find("the limit of device 0, 32 MiB"), std::string::npos) << status.message();
+    ExpectFailure(status, StatusCode::kOutOfMemory, "the limit of device 0, 32 MiB");
   }
   PoolHandle CreateExpandable() {
     PoolConfiguration configuration = Configured("expandable");

@@ -63,10 +63,7 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
     EXPECT_TRUE(address.ok()) << address.status().message();
     return address.ok() ? *address : 0;
   }
-  void Free(CUdeviceptr address) {
-    const Status status = runtime().Free(address);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
+  void Free(CUdeviceptr address) { ExpectOk(runtime().Free(address)); }
   // Whether a new stream, which then dies, gets another stream's block.
   bool ServesAgain(PoolHandle pool) {
     const CUstream stream = NewStream();

@@ -32,10 +32,7 @@ class ExpandablePools : public PoolTest {
   CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
     return TryAllocate(pool, bytes, stream).value();
   }
-  void Free(CUdeviceptr address) {
-    const Status status = runtime().Free(address);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
+  void Free(CUdeviceptr address) { ExpectOk(runtime().Free(address)); }
   void Synchronize() { ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
 
   // Four live blocks of two pages each, filled with their number, and as many free pages between them.
@@ -265,9 +262,7 @@ TEST_F(ExpandablePools, GiveNothingBackWhereAStreamCannotBeAsked) {
 
 TEST_F(ExpandablePools, AreNotRegistered) {
   const PoolHandle pool = Create(Expandable());
-  const Status status = Get(pool).mode().RegisterWith(nullptr);
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  EXPECT_NE(status.message().find("expandable"), std::string::npos) << status.message();
+  ExpectFailure(Get(pool).mode().RegisterWith(nullptr), StatusCode::kNotSupported, "expandable");
 }
 
 TEST_F(ExpandablePools, LetPeersSeePagesThatMoved) {
@@ -386,9 +381,7 @@ TEST_F(ExpandablePools, HoldTheirLimitAndNameIt) {
   configuration.limit_bytes = 4 * kPage;
   const PoolHandle pool = Create(configuration);
   const CUdeviceptr live = Allocate(pool, 3 * kPage);
-  const Status status = TryAllocate(pool, 2 * kPage).status();
-  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(status.message().find("its limit of 8 MiB"), std::string::npos) << status.message();
+  ExpectFailure(TryAllocate(pool, 2 * kPage).status(), StatusCode::kOutOfMemory, "its limit of 8 MiB");
   Free(live);
 }
 

@@ -62,8 +62,7 @@ TEST_F(HolderSearch, MemoryOfAHolderServesTheRequest) {
 TEST_F(HolderSearch, MemoryOfAHolderMakesRoomForAReserve) {
   Framework framework(40 * kMiB);
   runtime().holders().Add(framework.Options());
-  const Status status = Get(Create(Configured("needy"))).mode().Reserve(50 * kMiB);
-  EXPECT_TRUE(status.ok()) << status.message();
+  ExpectOk(Get(Create(Configured("needy"))).mode().Reserve(50 * kMiB));
 }
 
 TEST_F(HolderSearch, AHolderIsLeftAloneWhileThereIsMemory) {

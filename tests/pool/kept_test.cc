@@ -18,13 +18,6 @@
 namespace commpool::internal::testing {
 namespace {
 
-void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
-
-void ExpectRefused(const Status& status, StatusCode code, const std::string& part) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-}
-
 class Kept : public PoolTest {
  protected:
   Kept() : pool_(Create(Configured("keeper"))) {
@@ -106,8 +99,8 @@ TEST_F(Kept, OfNamedBlocksAloneDiscardsTheOthers) {
   ExpectOk(SleepAlone(pool(), request));
   EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
   EXPECT_TRUE(Holds(named, 4 * kMiB, 1));
-  ExpectRefused(pool().segments().kept.Find(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
-  ExpectRefused(pool().segments().kept.Find(named, 5 * kMiB).status(), StatusCode::kNotFound,
+  ExpectFailure(pool().segments().kept.Find(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
+  ExpectFailure(pool().segments().kept.Find(named, 5 * kMiB).status(), StatusCode::kNotFound,
                 "has kept no 5 MiB there");
   ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(named, 4 * kMiB, 1), 0u);
@@ -118,7 +111,7 @@ TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(SleepAlone(pool(), Keeping()));
   ExpectOk(WakeAlone(pool()));
-  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectFailure(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   ExpectOk(SleepAlone(pool(), Keeping()));
   pool().segments().kept.SetRetain(Retain::kCopies);  // any time before it wakes
   const std::byte* const place = Read(block, kMiB);
@@ -158,15 +151,15 @@ TEST_F(Kept, RetainedGoesWithItsBlockAndServesNoLaterBlockThere) {
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);
   ExpectOk(SleepAlone(pool(), Retaining()));
   ExpectOk(runtime().Free(asleep));
-  ExpectRefused(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
+  ExpectFailure(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
   ExpectOk(WakeAlone(pool()));
   for (const CUdeviceptr block : {small, large}) {
     const uint64_t bytes = block == small ? 1000 : 4 * kMiB;
     ExpectOk(runtime().Free(block));
     ASSERT_EQ(Allocate(bytes, 3), block);
-    ExpectRefused(pool().segments().kept.Find(block, 1000).status(), StatusCode::kNotFound, "was freed");
+    ExpectFailure(pool().segments().kept.Find(block, 1000).status(), StatusCode::kNotFound, "was freed");
   }
-  ExpectRefused(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
+  ExpectFailure(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
   ExpectOk(SleepAlone(pool(), Retaining()));
   EXPECT_TRUE(Holds(small, 1000, 3));
   ExpectOk(WakeAlone(pool()));
@@ -230,7 +223,7 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
   request.copies.constants = {block};
   ExpectOk(SleepAlone(pool(), request));
   EXPECT_TRUE(Holds(block, 4 * kMiB, 2));
-  ExpectRefused(pool().segments().kept.Find(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
+  ExpectFailure(pool().segments().kept.Find(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
   ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 2), 0u);
   Free({block});
@@ -251,7 +244,7 @@ TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   pool().segments().kept.SetRetain(Retain::kNothing);
   ExpectOk(SleepAlone(pool(), Keeping()));
   ExpectOk(WakeAlone(pool()));
-  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectFailure(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   Free({block});
 }
 
@@ -275,7 +268,7 @@ TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(SleepAlone(pool(), Keeping(KeptIn::kFiles)));
   ExpectOk(WakeAlone(pool(), {.retain = Retain::kCopies}));
-  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectFailure(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   Free({block});
 }
 
@@ -287,7 +280,7 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const Status full = SleepAlone(pool(), Keeping(KeptIn::kFiles));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  ExpectRefused(full, StatusCode::kOutOfMemory, "File too large");
+  ExpectFailure(full, StatusCode::kOutOfMemory, "File too large");
   EXPECT_TRUE(pool().basis().life.open());
   EXPECT_EQ(Files().size(), 0u);
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
@@ -308,7 +301,7 @@ TEST_F(Kept, AHostWithoutAddressesLeavesThePoolAwakeAndWhole) {
   ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
   const Status full = SleepAlone(pool(), Keeping(KeptIn::kPageable));
   ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
-  ExpectRefused(full, StatusCode::kOutOfMemory, "to keep blocks in");
+  ExpectFailure(full, StatusCode::kOutOfMemory, "to keep blocks in");
   EXPECT_TRUE(pool().basis().life.open());
   EXPECT_EQ(WrongBytes(block, kMiB, 1), 0u);
   Free({block});
@@ -318,13 +311,13 @@ TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(SleepAlone(pool(), Keeping(KeptIn::kFiles)));
   std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).put('x');
-  ExpectRefused(WakeAlone(pool()), StatusCode::kFailedPrecondition, "was changed by somebody");
-  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition,
+  ExpectFailure(WakeAlone(pool()), StatusCode::kFailedPrecondition, "was changed by somebody");
+  ExpectFailure(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition,
                 "was changed by somebody");
   std::filesystem::resize_file(Files().at(0), kMiB);
-  ExpectRefused(WakeAlone(pool()), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
+  ExpectFailure(WakeAlone(pool()), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
   std::filesystem::remove(Files().at(0));
-  ExpectRefused(WakeAlone(pool()), StatusCode::kFailedPrecondition, "is gone");
+  ExpectFailure(WakeAlone(pool()), StatusCode::kFailedPrecondition, "is gone");
   EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_GT(pool().Statistics().asleep_bytes, 0u);
   Free({block});
@@ -382,7 +375,7 @@ TEST_F(Kept, APoolThatIsDestroyedAsItFallsAsleepStaysAwake) {
   work.End();
   sleeper.join();
   destroyer.join();
-  ExpectRefused(slept, StatusCode::kFailedPrecondition, "was destroyed");
+  ExpectFailure(slept, StatusCode::kFailedPrecondition, "was destroyed");
   EXPECT_EQ(held->Statistics().kept_bytes, 0u);
   EXPECT_EQ(held->Statistics().asleep_bytes, 0u);
   EXPECT_EQ(WrongBytes(block + 512, 4 * kMiB - 512, 1), 0u) << "a block outlives its pool";
@@ -397,8 +390,8 @@ TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {
   const PoolHandle other = Create(Configured("the_other"));
   const CUdeviceptr taken = runtime().AllocateFrom(other, 64 * kMiB, nullptr).value();
   const Status full = WakeAlone(pool());
-  ExpectRefused(full, StatusCode::kOutOfMemory, "waking 64 MiB");
-  ExpectRefused(full, StatusCode::kOutOfMemory, "the_other");
+  ExpectFailure(full, StatusCode::kOutOfMemory, "waking 64 MiB");
+  ExpectFailure(full, StatusCode::kOutOfMemory, "the_other");
   EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_TRUE(Holds(block, 64 * kMiB, 1)) << "what was kept is whole";
   Free({taken});

@@ -29,10 +29,7 @@ class PinnedMemory : public PoolTest {
   CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
     return runtime().AllocateFrom(pool, bytes, stream).value();
   }
-  void Free(CUdeviceptr block) {
-    const Status status = runtime().Free(block);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
+  void Free(CUdeviceptr block) { ExpectOk(runtime().Free(block)); }
   void Synchronise() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
 
   const TestStream stream_;
@@ -145,9 +142,8 @@ TEST_F(PinnedMemory, AloneMayBeOfNoStream) {
   const PoolHandle ordered = CreatePinned(engine::FreeOrder::kOrdered);
   const PoolHandle of_device = Create(Configured("device"));
   for (const PoolHandle pool : {ordered, of_device}) {
-    const Status status = runtime().AllocateFrom(pool, kBlock, kOfNone).status();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("COMMPOOL_NO_STREAM"), std::string::npos) << status.message();
+    ExpectFailure(runtime().AllocateFrom(pool, kBlock, kOfNone).status(), StatusCode::kInvalidArgument,
+                  "COMMPOOL_NO_STREAM");
   }
   const CUdeviceptr block = Allocate(CreatePinned(), kOfNone);
   for (const Status& status : {runtime().RecordStream(block, kOfNone), runtime().PromiseStream(kOfNone),
@@ -303,9 +299,8 @@ TEST_F(PinnedMemory, IsReadAndWrittenByCpuAndDevices) {
 TEST_F(PinnedMemory, BeyondTheHostsIsOutOfMemoryAndThePoolGoesOn) {
   ASSERT_EQ(EmulatorSetting("host_memory"), "8GiB") << "BUILD sets it";
   const PoolHandle pool = CreatePinned();
-  const Status status = runtime().AllocateFrom(pool, 9 * kGiB, stream_.get()).status();
-  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(status.message().find("cuMemHostAlloc of 9 GiB"), std::string::npos) << status.message();
+  ExpectFailure(runtime().AllocateFrom(pool, 9 * kGiB, stream_.get()).status(), StatusCode::kOutOfMemory,
+                "cuMemHostAlloc of 9 GiB");
   Free(Allocate(pool, stream_.get()));
 }
 
@@ -319,9 +314,7 @@ TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 5 * kMiB + 4096);
   Free(block);
   configuration.backing.placement.numa_node = 63;
-  const Status status = runtime().CreatePool(configuration).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("no host NUMA node 63"), std::string::npos) << status.message();
+  ExpectFailure(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "no host NUMA node 63");
 }
 
 TEST_F(PinnedMemory, CountsOnTheHostAndNotOnTheDevice) {

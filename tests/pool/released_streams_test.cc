@@ -76,8 +76,7 @@ class ReleasedStreams : public DriverTest {
   }
   void Free(CUdeviceptr address) {
     ContextGuard guard(driver(), context_);
-    const Status status = runtime_.Free(address);
-    EXPECT_TRUE(status.ok()) << status.message();
+    ExpectOk(runtime_.Free(address));
   }
 
   const PrimaryContext context_;

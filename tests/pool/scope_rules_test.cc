@@ -89,8 +89,7 @@ TEST_F(ScopeRules, ALeastAboveTheMostIsRefused) {
   const std::shared_ptr<Pool> pool = runtime().pools().Find(Create(Configured("none"))).value();
   Result<ScopeHandle> refused = runtime().scopes().Begin({.pool = pool, .sizes = {2, 1}});
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(refused.status().message().find("2 bytes, is above its most, 1"), std::string::npos);
+  ExpectFailure(refused.status(), StatusCode::kInvalidArgument, "2 bytes, is above its most, 1");
   EXPECT_EQ(ServedBy(512), "default") << "nothing began";
 }
 

@@ -146,8 +146,7 @@ TEST_F(Scopes, OfAThreadEndWithAWarningBeforeTheirInnerOnes) {
   ::testing::internal::CaptureStderr();
   const Status status = table_.End(outer);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("before scope " + std::to_string(inner)), std::string::npos) << status.message();
+  ExpectFailure(status, StatusCode::kFailedPrecondition, "before scope " + std::to_string(inner));
   EXPECT_NE(said.find(status.message()), std::string::npos) << said;
   EXPECT_EQ(Route(), second_);
   EXPECT_TRUE(table_.End(inner).ok());
@@ -371,8 +370,7 @@ TEST_F(SymmetricScopes, OfTheProcessAreRefused) {
   const std::shared_ptr<Pool> symmetric = MakeSymmetric();
   Result<ScopeHandle> refused = table_.Begin({symmetric, ScopeFilter::kProcess});
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(refused.status().message().find("windows"), std::string::npos) << refused.status().message();
+  ExpectFailure(refused.status(), StatusCode::kInvalidArgument, "windows");
   EXPECT_EQ(Route(), nullptr);
   for (const ScopeFilter filter : {ScopeFilter::kThread, ScopeFilter::kStream}) {
     const ScopeHandle scope = Begin(symmetric, filter, 8);

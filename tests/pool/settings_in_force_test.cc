@@ -30,8 +30,7 @@ class SettingsInForce : public DriverTest {
   Runtime& runtime() { return *runtime_; }
   Pool& Get(PoolHandle handle) { return *runtime().pools().Find(handle).value(); }
   PoolHandle Create(PoolConfiguration configuration) {
-    const Status status = runtime().settings().ApplyTo(configuration);
-    EXPECT_TRUE(status.ok()) << status.message();
+    ExpectOk(runtime().settings().ApplyTo(configuration));
     return runtime().CreatePool(std::move(configuration)).value();
   }
   PoolHandle Create(const char* name) {
@@ -65,25 +64,21 @@ TEST_F(SettingsInForce, ReachTheDefaultPool) {
 
 TEST_F(SettingsInForce, AreNamedWhereTheDefaultPoolCannotBeMade) {
   Open("default.alignment:1GiB");
-  const Status status = runtime().DefaultPool(0).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("COMMPOOL_CONF set default.alignment:1GiB"), std::string::npos) << status.message();
+  ExpectFailure(runtime().DefaultPool(0).status(), StatusCode::kInvalidArgument,
+                "COMMPOOL_CONF set default.alignment:1GiB");
 }
 
 TEST_F(SettingsInForce, ThatContradictEachOtherInTheDefaultPoolAreNamed) {
   Open("default.limit:4MiB,default.segment:8MiB");
-  const Status status = runtime().DefaultPool(0).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("default.segment:8MiB"), std::string::npos) << status.message();
+  ExpectFailure(runtime().DefaultPool(0).status(), StatusCode::kInvalidArgument, "default.segment:8MiB");
 }
 
 TEST_F(SettingsInForce, LimitEachDevice) {
   Open("device_limit:32MiB");
   const PoolHandle first = Create("first");
   Allocate(first, 24 * kMiB);
-  const Status status = runtime().AllocateFrom(Create("second"), 10 * kMiB, nullptr).status();
-  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(status.message().find("the limit of device 0, 32 MiB"), std::string::npos) << status.message();
+  ExpectFailure(runtime().AllocateFrom(Create("second"), 10 * kMiB, nullptr).status(), StatusCode::kOutOfMemory,
+                "the limit of device 0, 32 MiB");
 }
 
 TEST_F(SettingsInForce, LimitEachDeviceToAShareOfItsMemory) {

@@ -9,6 +9,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/pool/settings/setting_table.h"
+#include "tests/base/expect_status.h"
 
 namespace commpool::internal {
 namespace {
@@ -29,8 +30,7 @@ PoolConfiguration With(const std::string& text, PoolConfiguration pool = Named("
   const Result<Settings> settings = Settings::Parse(text);
   EXPECT_TRUE(settings.ok()) << settings.status().message();
   if (!settings.ok()) return pool;
-  const Status status = settings->ApplyTo(pool);
-  EXPECT_TRUE(status.ok()) << status.message();
+  ExpectOk(settings->ApplyTo(pool));
   return pool;
 }
 

@@ -102,9 +102,8 @@ TEST_P(SharedGraphMemory, IsCapturedByOneAtATime) {
   pool_ = Create(Of(Replays::kOneAtATime));
   AnnouncedCapture first, second;
   Begin(first, first_);
-  const Status refused = second.Begin(runtime(), pool_, second_.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.message().find("one at a time"), std::string::npos) << refused.message();
+  ExpectFailure(second.Begin(runtime(), pool_, second_.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                StatusCode::kFailedPrecondition, "one at a time");
   second.EndOnTheStream();
   const CUdeviceptr block = Allocate(2 * kMiB, first_);
   Free(block);

@@ -10,11 +10,6 @@
 namespace commpool::internal::testing {
 namespace {
 
-void ExpectRefusal(const Status& status, StatusCode code, const std::string& fragment) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
-}
-
 bool IsOpen(int descriptor) { return fcntl(descriptor, F_GETFD) != -1; }
 
 class Sharing : public PoolTest {
@@ -75,12 +70,12 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
   const CUdeviceptr other = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
   const Status refused = SleepAlone(Get(pool), {});
-  ExpectRefusal(refused, StatusCode::kFailedPrecondition, "other processes may use blocks");
+  ExpectFailure(refused, StatusCode::kFailedPrecondition, "other processes may use blocks");
   EXPECT_EQ(refused.message().find("pool sharer"), refused.message().rfind("pool sharer")) << refused.message();
   EXPECT_FALSE(Get(pool).basis().life.asleep());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(SleepAlone(Get(pool), {}).ok());
-  ExpectRefusal(Get(pool).segments().exporter.Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");
+  ExpectFailure(Get(pool).segments().exporter.Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");
   EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   EXPECT_TRUE(runtime().Free(other).ok());
 }
@@ -109,7 +104,7 @@ TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
   EXPECT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
   EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
-  ExpectRefusal(SleepAlone(Get(pool), {}), StatusCode::kFailedPrecondition, "other processes may use blocks");
+  ExpectFailure(SleepAlone(Get(pool), {}), StatusCode::kFailedPrecondition, "other processes may use blocks");
   EXPECT_TRUE(Get(pool).segments().kept.Find(block, 3000).ok());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());
@@ -136,7 +131,7 @@ TEST_F(Sharing, GoesThroughCudasIpcWhereMemoryHasNoHandle) {
 TEST_F(Sharing, RefusesMemoryThatMovesOrIsNoLiveBlock) {
   const PoolHandle moving = CreateWith(BackingKind::kVmm, Mode::kExpandable);
   const CUdeviceptr block = runtime().AllocateFrom(moving, 3000, stream_.get()).value();
-  ExpectRefusal(Get(moving).segments().exporter.Share(block).status(), StatusCode::kNotSupported,
+  ExpectFailure(Get(moving).segments().exporter.Share(block).status(), StatusCode::kNotSupported,
                 "an expandable pool moves its pages");
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(runtime().DestroyPool(moving).ok());

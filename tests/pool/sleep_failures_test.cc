@@ -154,9 +154,7 @@ TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
   ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
   {
     const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1, .count = 10000});
-    const Status status = WakeAlone(pool());
-    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-    EXPECT_NE(status.message().find("wake: waking " + FormatBytes(reserved_)), std::string::npos) << status.message();
+    ExpectFailure(WakeAlone(pool()), StatusCode::kOutOfMemory, "wake: waking " + FormatBytes(reserved_));
   }
   EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
   ASSERT_TRUE(WakeAlone(pool()).ok());

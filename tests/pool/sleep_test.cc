@@ -22,8 +22,6 @@ uint64_t FreeMemory(const CudaDriver& cuda) {
   return free_bytes;
 }
 
-void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
-
 class SleepInMode : public PoolTest, public ::testing::WithParamInterface<Mode> {
  protected:
   SleepInMode() {
@@ -46,8 +44,7 @@ class SleepInMode : public PoolTest, public ::testing::WithParamInterface<Mode> 
     return wrong;
   }
   void ExpectAsleep(const Status& status) {
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.message();
-    EXPECT_NE(status.message().find("is asleep: wake() it first"), std::string::npos) << status.message();
+    ExpectFailure(status, StatusCode::kFailedPrecondition, "is asleep: wake() it first");
   }
 
   TestStream stream_;
@@ -147,9 +144,7 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectOk(pool().mode().Deregister(nullptr));
   ExpectOk(runtime().ReleaseStream(stream_.get()));
   ExpectOk(WakeAlone(pool()));
-  const Status awake = WakeAlone(pool());
-  EXPECT_EQ(awake.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(awake.message().find("it is not asleep"), std::string::npos) << awake.message();
+  ExpectFailure(WakeAlone(pool()), StatusCode::kFailedPrecondition, "it is not asleep");
   EXPECT_NE(Allocate(1000), 0u);
   for (const commpool_block& live : ListBlocks(pool().basis(), pool().blocks())) {
     if (live.state == COMMPOOL_BLOCK_LIVE) ExpectOk(runtime().Free(reinterpret_cast<CUdeviceptr>(live.pointer)));
@@ -241,13 +236,11 @@ TEST_P(SleepInMode, WaitsForGraphsUnlessTheyHoldNoCollectives) {
   const CUdeviceptr block = Allocate(32 * kMiB);
   AnnouncedCapture capture;
   ExpectOk(capture.Begin(runtime(), pool_, stream_.get()));
-  const Status open = SleepAlone(pool(), {.graphs = LiveGraphs::kNoCollectives});
-  EXPECT_EQ(open.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(open.message().find("is being captured"), std::string::npos) << open.message();
+  ExpectFailure(SleepAlone(pool(), {.graphs = LiveGraphs::kNoCollectives}), StatusCode::kFailedPrecondition,
+                "is being captured");
   ExpectOk(capture.End());
   const Status live = SleepAlone(pool(), kDiscarding);
-  EXPECT_EQ(live.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(live.message().find("1 graph that captured with the pool"), std::string::npos) << live.message();
+  ExpectFailure(live, StatusCode::kFailedPrecondition, "1 graph that captured with the pool");
   EXPECT_NE(live.message().find("NO_COLLECTIVES"), std::string::npos) << live.message();
   ExpectOk(SleepAlone(pool(), {.graphs = LiveGraphs::kNoCollectives}));
   ExpectOk(WakeAlone(pool()));

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tests/base/expect_status.h"
 #include "tests/registration/joined.h"
 
 namespace commpool::internal {
@@ -49,9 +50,8 @@ TEST(CallerChannel, NamesTheStepWhereTheFunctionFailed) {
   for (const int call : {1, 2}) {
     Job job{.other = "x", .fail_at = call};
     const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-    const Status status = JoinOver(*channel, "mine", "reserve").status();
-    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
-    EXPECT_NE(status.message().find("failed at reserve (rank 1 of 2)"), std::string::npos) << status.message();
+    ExpectFailure(JoinOver(*channel, "mine", "reserve").status(), StatusCode::kRemoteFailure,
+                  "failed at reserve (rank 1 of 2)");
   }
 }
 
@@ -78,9 +78,7 @@ TEST(CallerChannel, RefusesALengthThatCannotBe) {
        {std::pair(2, UINT64_MAX), std::pair(2, kLongest + 1), std::pair(65, kLongest)}) {
     Job job{.other = "x", .announces = announced};
     const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, ranks, GatherOfJob, &job);
-    const Status status = JoinOver(*channel, "mine", "reserve").status();
-    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
-    EXPECT_NE(status.message().find("announced"), std::string::npos) << status.message();
+    ExpectFailure(JoinOver(*channel, "mine", "reserve").status(), StatusCode::kRemoteFailure, "announced");
     EXPECT_EQ(job.calls, 1) << ranks << " ranks";
   }
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/expect_status.h"
+
 namespace commpool::internal {
 namespace {
 
@@ -15,8 +17,7 @@ DomainReport Holding(std::vector<uint64_t> held, DomainReport report = {}) {
 }
 
 void ExpectDisagreement(const Status& status, const std::string& fragment) {
-  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-  EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
+  ExpectFailure(status, StatusCode::kDisagreement, fragment);
 }
 
 // Keeps and then judges what the ranks of a home send when they have met.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "src/library/registration/rank_admission.h"
+#include "tests/base/expect_status.h"
 
 namespace commpool::internal {
 namespace {
@@ -47,9 +48,8 @@ TEST(CheckReach, NamesAFewOfManyRanks) {
 }
 
 TEST(CheckReach, TellsEveryRankWhyRankZeroCannotListen) {
-  const Status status = CheckReach(Of({7, 8}, "", "listening on 10.1.1.1: Cannot assign requested address"));
-  EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
-  EXPECT_NE(status.message().find("Cannot assign requested address"), std::string::npos);
+  ExpectFailure(CheckReach(Of({7, 8}, "", "listening on 10.1.1.1: Cannot assign requested address")),
+                StatusCode::kRemoteFailure, "Cannot assign requested address");
 }
 
 TEST(Introduce, RankZeroListensWithAKeyOfItsOwn) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "src/library/registration/home_links.h"
+#include "tests/base/expect_status.h"
 #include "tests/registration/joined.h"
 
 namespace commpool::internal {

@@ -67,11 +67,6 @@ class OneThread : public DriverTest {
       EXPECT_EQ(statistics.registered_segments, 0u);
     }
   }
-  static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
-  static void Expect(const Status& status, StatusCode code, const std::string& fragment) {
-    EXPECT_EQ(status.code(), code) << status.message();
-    EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
-  }
 
   std::vector<PrimaryContext> contexts_;
   std::vector<ncclComm_t> home_ = std::vector<ncclComm_t>(kRanks, nullptr);
@@ -134,13 +129,13 @@ TEST_F(OneThread, IsToldAtOnceToPassAllOfItsPools) {
   PoolGroup pools = PoolGroup::create(Options()).value();
   const auto refused = StatusCode::kFailedPrecondition;
   const std::string hint = "Pass all of them to one call";
-  Expect(pools[0].reserve(MiB(2)), refused, hint);
-  Expect(pools[1].reclaim().status(), refused, hint);
-  Expect(pools[2].trim().status(), refused, hint);
-  Expect(pools[3].register_with(nullptr), refused, hint);
-  Expect(pools[0].deregister(nullptr), refused, hint);
-  Expect(pools[0].close(), refused, hint);
-  Expect(pools[1].sleep(), refused, hint);
+  ExpectFailure(pools[0].reserve(MiB(2)), refused, hint);
+  ExpectFailure(pools[1].reclaim().status(), refused, hint);
+  ExpectFailure(pools[2].trim().status(), refused, hint);
+  ExpectFailure(pools[3].register_with(nullptr), refused, hint);
+  ExpectFailure(pools[0].deregister(nullptr), refused, hint);
+  ExpectFailure(pools[0].close(), refused, hint);
+  ExpectFailure(pools[1].sleep(), refused, hint);
   const commpool_pool some[] = {pools[0].handle(), pools[3].handle()};
   EXPECT_EQ(commpool_pools_reserve(some, 2, MiB(2)), COMMPOOL_FAILED_PRECONDITION);
   EXPECT_NE(std::string(commpool_last_error()).find("calls for 2 of them"), std::string::npos) << commpool_last_error();
@@ -158,12 +153,12 @@ TEST_F(OneThread, PutsAllOfItsPoolsToSleepAndWakesThemTogether) {
     const uint64_t offset = window_of(buffers[0].data(), home_[0]).value().offset;
     ExpectOk(pools.sleep(Keep::kHost));
     ExpectAsleep(pools);
-    Expect(window_of(buffers[0].data(), home_[0]).status(), StatusCode::kNotFound, "");
-    Expect(pools.reserve(MiB(8)), StatusCode::kFailedPrecondition, "is asleep: wake() it first");
-    Expect(pools[2].wake(), StatusCode::kFailedPrecondition, "Pass all of them to one call");
+    ExpectFailure(window_of(buffers[0].data(), home_[0]).status(), StatusCode::kNotFound, "");
+    ExpectFailure(pools.reserve(MiB(8)), StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+    ExpectFailure(pools[2].wake(), StatusCode::kFailedPrecondition, "Pass all of them to one call");
     {
       const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 2});
-      Expect(pools.wake(), StatusCode::kOutOfMemory, "making memory to wake failed on rank ");
+      ExpectFailure(pools.wake(), StatusCode::kOutOfMemory, "making memory to wake failed on rank ");
     }
     ExpectAsleep(pools);
     ExpectOk(pools.wake());
@@ -188,19 +183,19 @@ TEST_F(OneThread, MayLeaveEachPoolToAThreadOfItsOwn) {
 TEST_F(OneThread, GetsAllPoolsOrNone) {
   std::vector<PoolOptions> options = Options();
   options[2].device = 0;
-  Expect(PoolGroup::create(options).status(), StatusCode::kInvalidArgument, "rank 2 cannot create: ");
+  ExpectFailure(PoolGroup::create(options).status(), StatusCode::kInvalidArgument, "rank 2 cannot create: ");
   options = Options();
   options[3].alignment_bytes = 3;
-  Expect(PoolGroup::create(options).status(), StatusCode::kInvalidArgument, "alignment_bytes");
-  Expect(PoolGroup::create({}).status(), StatusCode::kInvalidArgument, "no pool");
+  ExpectFailure(PoolGroup::create(options).status(), StatusCode::kInvalidArgument, "alignment_bytes");
+  ExpectFailure(PoolGroup::create({}).status(), StatusCode::kInvalidArgument, "no pool");
 }
 
 TEST_F(OneThread, HearsOfOneRanksFailure) {
   PoolGroup pools = PoolGroup::create(Options()).value();
-  Expect(pools.reserve(0), StatusCode::kInvalidArgument, "reserve of 0 bytes");
-  Expect(pools.register_with({}), StatusCode::kInvalidArgument, "4 pools and 0 communicators");
-  Expect(pools.register_with({home_[0], home_[1], home_[2], nullptr}), StatusCode::kDisagreement,
-         "some passed home, rank 3 passed null");
+  ExpectFailure(pools.reserve(0), StatusCode::kInvalidArgument, "reserve of 0 bytes");
+  ExpectFailure(pools.register_with({}), StatusCode::kInvalidArgument, "4 pools and 0 communicators");
+  ExpectFailure(pools.register_with({home_[0], home_[1], home_[2], nullptr}), StatusCode::kDisagreement,
+                "some passed home, rank 3 passed null");
   ExpectOk(pools.close());
 }
 

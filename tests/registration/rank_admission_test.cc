@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "src/library/registration/wire.h"
+#include "tests/base/expect_status.h"
 #include "tests/base/silent_strangers.h"
 #include "tests/base/socket_pair.h"
 
@@ -61,8 +62,7 @@ TEST_F(RankAdmission, HandsOverTheRanksThatCameWhereOthersAreMissing) {
   const Result<Connection> joined = JoinRankZero(Of(1, 3), address());
   ASSERT_TRUE(joined.ok());
   AdmittedRanks ranks = admitted.get();
-  EXPECT_EQ(ranks.status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_NE(ranks.status.message().find(address() + ": 2 ("), std::string::npos) << ranks.status.message();
+  ExpectFailure(ranks.status, StatusCode::kDeadlineExceeded, address() + ": 2 (");
   EXPECT_TRUE(ranks.connections[0].valid());
   EXPECT_FALSE(ranks.connections[1].valid());
 }
@@ -124,9 +124,7 @@ std::string OverhearHello(const std::string& challenge) {
   EXPECT_TRUE(connection.Receive(hello.data(), hello.size(), Later()).ok());
   const uint64_t made_up = 0;
   EXPECT_TRUE(connection.Send(&made_up, sizeof(made_up), Later()).ok());
-  const Status status = joined.get();
-  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-  EXPECT_NE(status.message().find("is not rank 0 of this pool"), std::string::npos) << status.message();
+  ExpectFailure(joined.get(), StatusCode::kDisagreement, "is not rank 0 of this pool");
   return hello;
 }
 
@@ -210,8 +208,7 @@ TEST_F(RankAdmission, SaysAtTheDeadlineThatNoDescriptorIsLeft) {
     taken.push_back(std::move(one));
   }
   const AdmittedRanks ranks = Admit(2, kShort).get();
-  EXPECT_EQ(ranks.status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_NE(ranks.status.message().find("Too many open files"), std::string::npos) << ranks.status.message();
+  ExpectFailure(ranks.status, StatusCode::kDeadlineExceeded, "Too many open files");
 }
 
 }  // namespace

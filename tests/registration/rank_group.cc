@@ -80,11 +80,6 @@ void ExpectOk(const Statuses& statuses) {
   }
 }
 
-void ExpectFailure(const Status& status, StatusCode code, const std::string& fragment) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
-}
-
 void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string& fragment) {
   for (const Status& status : statuses) ExpectFailure(status, code, fragment);
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/library/driver/handles.h"
+#include "tests/base/expect_status.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {
@@ -54,10 +55,11 @@ class RankGroup {
   std::vector<Rank> ranks_;
 };
 
+using internal::ExpectFailure;
+using internal::ExpectOk;
 // Expects that every rank's status is OK.
 void ExpectOk(const Statuses& statuses);
 // Expects that every rank failed with this code, and that its message holds the fragment.
 void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string& fragment);
-void ExpectFailure(const Status& status, StatusCode code, const std::string& fragment);
 
 }  // namespace commpool::internal::testing

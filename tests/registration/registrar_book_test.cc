@@ -8,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "tests/base/expect_status.h"
 #include "tests/registration/library_of_a_test.h"
 
 namespace commpool::internal::testing {
@@ -16,11 +17,6 @@ namespace {
 constexpr uint64_t kDeadlineMs = 1;
 
 const std::vector<SegmentToRegister> kSegments = {{0, 0x10000, 4096}, {1, 0x20000, 8192}, {3, 0x40000, 4096}};
-
-void ExpectRefusal(const Status& status, StatusCode code, const std::string& part) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-}
 
 // While it lives, what is written to stderr can be read, as it comes.
 class RedirectedErrors {
@@ -95,7 +91,7 @@ TEST_F(Registrars, AreToldOfTheirEnd) {
 TEST_F(Registrars, ThatTakeNoSuchSegmentsAreAskedForNone) {
   library_.check_answers = COMMPOOL_NOT_SUPPORTED;
   library_.why = "no RDMA flag";
-  ExpectRefusal(Add(library_), StatusCode::kNotSupported,
+  ExpectFailure(Add(library_), StatusCode::kNotSupported,
                 "registrar library: taking such segments failed: no RDMA flag");
   EXPECT_EQ(library_.added(), 0);
   EXPECT_FALSE(book_.Has(library_.name()));
@@ -104,7 +100,7 @@ TEST_F(Registrars, ThatTakeNoSuchSegmentsAreAskedForNone) {
 TEST_F(Registrars, ThatFailHalfWayHaveNothing) {
   library_.add_answers = COMMPOOL_OUT_OF_MEMORY;
   library_.adds_before_failure = 2;
-  ExpectRefusal(Add(library_), StatusCode::kOutOfMemory, "registering 4 KiB failed: the card is full");
+  ExpectFailure(Add(library_), StatusCode::kOutOfMemory, "registering 4 KiB failed: the card is full");
   EXPECT_TRUE(library_.registered().empty());
   EXPECT_EQ(library_.ended(), 0) << "the program has it still";
   EXPECT_FALSE(book_.Has(library_.name()));
@@ -116,7 +112,7 @@ TEST_F(Registrars, ThatFailForALaterSegmentKeepTheEarlierOnes) {
   ASSERT_TRUE(Add(other).ok());
   other.add_answers = COMMPOOL_DRIVER_ERROR;
   other.adds_before_failure = 1;
-  ExpectRefusal(RegisterLacking({{4, 0x50000, 4096}, {5, 0x60000, 4096}}), StatusCode::kFailedPrecondition,
+  ExpectFailure(RegisterLacking({{4, 0x50000, 4096}, {5, 0x60000, 4096}}), StatusCode::kFailedPrecondition,
                 "registrar other");
   EXPECT_EQ(library_.registered().size(), 3u);
   EXPECT_EQ(other.registered().size(), 3u);
@@ -126,7 +122,7 @@ TEST_F(Registrars, ThatFailForALaterSegmentKeepTheEarlierOnes) {
 TEST_F(Registrars, ThatCannotEndARegistrationKeepIt) {
   ASSERT_TRUE(Add(library_).ok());
   library_.remove_answers = COMMPOOL_DRIVER_ERROR;
-  ExpectRefusal(book_.DeregisterSegment(1), StatusCode::kFailedPrecondition, "deregistering 8 KiB failed");
+  ExpectFailure(book_.DeregisterSegment(1), StatusCode::kFailedPrecondition, "deregistering 8 KiB failed");
   EXPECT_TRUE(book_.IsRegistered(1));
   EXPECT_FALSE(book_.Remove(library_.name()).ok());
   EXPECT_EQ(library_.ended(), 0);
@@ -138,11 +134,11 @@ TEST_F(Registrars, ThatCannotEndARegistrationKeepIt) {
 
 TEST_F(Registrars, ThatThrowHaveFailed) {
   library_.before_add = [] { throw std::runtime_error("boom"); };
-  ExpectRefusal(Add(library_), StatusCode::kInvalidArgument, "threw an exception, which it may not: boom");
+  ExpectFailure(Add(library_), StatusCode::kInvalidArgument, "threw an exception, which it may not: boom");
   library_.before_add = [] { throw std::bad_alloc(); };
-  ExpectRefusal(Add(library_), StatusCode::kOutOfMemory, "threw std::bad_alloc");
+  ExpectFailure(Add(library_), StatusCode::kOutOfMemory, "threw std::bad_alloc");
   library_.before_add = [] { throw 7; };
-  ExpectRefusal(Add(library_), StatusCode::kInvalidArgument, "threw something");
+  ExpectFailure(Add(library_), StatusCode::kInvalidArgument, "threw something");
   EXPECT_EQ(book_.registrations(), 0u);
 }
 
@@ -172,19 +168,19 @@ TEST_F(Registrars, KeepWhatIsAboutToBeRegistered) {
 TEST_F(Registrars, ThatGiveNoReasonAreNamedAllTheSame) {
   library_.add_answers = COMMPOOL_NOT_SUPPORTED;
   library_.why = "";
-  ExpectRefusal(Add(library_), StatusCode::kNotSupported, "registrar library: registering 4 KiB failed: it gave no");
+  ExpectFailure(Add(library_), StatusCode::kNotSupported, "registrar library: registering 4 KiB failed: it gave no");
 }
 
 TEST_F(Registrars, CannotForgeLinesOfALog) {
   library_.add_answers = COMMPOOL_NOT_SUPPORTED;
   library_.why = "broken\ncommpool: all is well";
-  ExpectRefusal(Add(library_), StatusCode::kNotSupported, "broken\\ncommpool");
+  ExpectFailure(Add(library_), StatusCode::kNotSupported, "broken\\ncommpool");
 }
 
 TEST_F(Registrars, OfOneNameAreOne) {
   ASSERT_TRUE(Add(library_).ok());
   LibraryOfATest again;
-  ExpectRefusal(Add(again), StatusCode::kFailedPrecondition, "has a registrar named library already");
+  ExpectFailure(Add(again), StatusCode::kFailedPrecondition, "has a registrar named library already");
   EXPECT_EQ(again.added(), 0);
 }
 

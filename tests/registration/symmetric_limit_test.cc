@@ -36,8 +36,8 @@ TEST_F(SymmetricLimit, IsSharedWithFixedPools) {
   PoolConfiguration configuration;
   configuration.name = "fixed";
   const PoolHandle fixed = runtime().CreatePool(configuration).value();
-  const Status refused = runtime().AllocateFrom(fixed, 16 * kMiB, nullptr).status();
-  ExpectFailure(refused, StatusCode::kOutOfMemory, "the limit of device 0");
+  ExpectFailure(runtime().AllocateFrom(fixed, 16 * kMiB, nullptr).status(), StatusCode::kOutOfMemory,
+                "the limit of device 0");
   ExpectOk(Trim(0));
   Result<CUdeviceptr> block = runtime().AllocateFrom(fixed, 16 * kMiB, nullptr);
   ASSERT_TRUE(block.ok()) << block.status().message();

@@ -62,9 +62,7 @@ class SymmetricPeers : public SymmetricTest {
   }
   void ExpectUnmapped(const std::vector<CUdeviceptr>& blocks, const std::string& why) {
     for (int rank = 0; rank <= last(); ++rank) {
-      const Result<PeerPlaces> places = PeersOf(blocks, rank);
-      EXPECT_EQ(places.status().code(), StatusCode::kFailedPrecondition);
-      EXPECT_NE(places.status().message().find(why), std::string::npos) << places.status().message();
+      ExpectFailure(PeersOf(blocks, rank).status(), StatusCode::kFailedPrecondition, why);
     }
   }
   uint64_t FreeBytes(int number) {

@@ -79,8 +79,7 @@ TEST_F(SymmetricRegistrars, LeaveNoSegmentWithoutAPeerThatIsGrantedMeanwhile) {
     for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
   };
   ExpectOk(Reserve(4 * kMiB));
-  const Status grant = granted.get();
-  EXPECT_TRUE(grant.ok()) << grant.message();
+  ExpectOk(granted.get());
   const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   unsigned long long flags = 0;
   const CUdeviceptr segment = pool.segments().book.Pointers().front()->address();
@@ -190,8 +189,7 @@ TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
     return status;
   });
   for (const Status& status : failed) EXPECT_FALSE(status.ok());
-  EXPECT_EQ(failed[0].code(), StatusCode::kDeadlineExceeded) << failed[0].message();
-  EXPECT_NE(failed[0].message().find("rank " + std::to_string(last())), std::string::npos) << failed[0].message();
+  ExpectFailure(failed[0], StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()));
   ExpectNothingRegistered();
   OfLast().before_add = [] {};
   LeaveAll();

@@ -40,8 +40,7 @@ class Graphs : public Capturing<ConformanceTest> {
       auto* to = static_cast<uint8_t*>(writes.at(0));
       for (uint64_t index = 0; index < kBytes; ++index) to[index] = static_cast<uint8_t>(from[index] + 1);
     };
-    const Status status = Launch(driver(), stream, {{source, kBytes}}, {{target, kBytes}}, run);
-    EXPECT_TRUE(status.ok()) << status.message();
+    ExpectOk(Launch(driver(), stream, {{source, kBytes}}, {{target, kBytes}}, run));
   }
   std::vector<uint8_t> All(uint8_t value) { return std::vector<uint8_t>(kBytes, value); }
 };

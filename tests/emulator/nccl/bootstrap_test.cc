@@ -6,6 +6,7 @@
 #include <cstring>
 #include <future>
 
+#include "tests/base/expect_status.h"
 #include "tests/base/silent_strangers.h"
 #include "tests/emulator/nccl/harness.h"
 
@@ -49,8 +50,7 @@ TEST_F(Bootstrap, ElevenHundredSilentStrangersOnTheRootsPortKeepNobodyOut) {
   std::vector<std::future<Status>> ranks;
   for (int rank = 0; rank < 4; ++rank) ranks.push_back(JoinAs(rank, 4));
   for (std::future<Status>& rank : ranks) {
-    const Status status = rank.get();
-    EXPECT_TRUE(status.ok()) << status.message();
+    ExpectOk(rank.get());
   }
 }
 
@@ -95,8 +95,7 @@ TEST_F(Bootstrap, ASilentStrangerOnARanksPortBlocksNobody) {
   const Connection stranger = Connect(rank_zero, Soon()).value();
   const Connection data = last.Greet(rank_zero, 0);
   const Connection control = last.Greet(rank_zero, 1);
-  const Status status = first.get();
-  EXPECT_TRUE(status.ok()) << status.message();
+  ExpectOk(first.get());
 }
 
 }  // namespace
