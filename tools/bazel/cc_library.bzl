@@ -31,7 +31,9 @@ def cc_library(name, srcs = [], copts = [], deps = [], precompiled = _HEADERS, s
             "//tools/bazel:optimised": [of_small],
             "//conditions:default": [precompiled],
         })
-    native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
+
+    # No shared library beside it: libcommpool.so is the only one, and hidden symbols lie in several of these.
+    native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, linkstatic = True, **attributes)
 
 def folder_library(name, only = ["*"], but = [], **attributes):
     """The sources and headers of a folder as one library.
