@@ -113,6 +113,12 @@ std::vector<std::string> DriverTest::TakeReports() {
   return reports;
 }
 
+void DriverTest::ExpectOneReport(const std::vector<std::string>& fragments) {
+  const std::vector<std::string> reports = TakeReports();
+  ASSERT_EQ(reports.size(), 1u);
+  for (const std::string& fragment : fragments) EXPECT_NE(reports[0].find(fragment), std::string::npos) << reports[0];
+}
+
 void EmulatorTest::SetUp() { COMMPOOL_REQUIRE_EMULATOR("the test is about it alone"); }
 
 }  // namespace commpool::internal::testing

@@ -62,6 +62,8 @@ class DriverTest : public ::testing::Test {
 
   // Returns the rules that the test broke on purpose, and forgets them.
   static std::vector<std::string> TakeReports();
+  // Expects exactly one, with these fragments, and forgets it.
+  static void ExpectOneReport(const std::vector<std::string>& fragments);
   // Leaks whose line contains `fragment` do not fail the test: for what lives as long as the process.
   void AllowLeak(const std::string& fragment) { allowed_leaks_.push_back(fragment); }
 

@@ -2,6 +2,7 @@
 #include <functional>
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
@@ -19,7 +20,9 @@ class Races : public MachineTest {
     ASSERT_EQ(Launch(stream, {}, 1, {{memory_ + offset, bytes}}), CUDA_SUCCESS);
   }
 
-  static size_t RacesReported() {
+  // Once all work is done.
+  size_t RacesReported() {
+    cuda().cuCtxSynchronize();
     const std::vector<std::string> reports = TakeReports();
     for (const std::string& report : reports) EXPECT_EQ(report.rfind("race: ", 0), 0u) << report;
     return reports.size();
@@ -33,7 +36,6 @@ class Races : public MachineTest {
 TEST_F(Races, TwoWritesOnTwoStreamsAreOne) {
   Write(first_);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -43,7 +45,6 @@ TEST_F(Races, ACopyFromPageableMemoryIsOrderedWithItsOwnStreamAlone) {
     const std::vector<uint8_t> values(bytes, 7);
     ASSERT_EQ(cuda().cuMemcpyHtoD(memory_, values.data(), bytes), CUDA_SUCCESS);
     Read(first_);
-    cuda().cuCtxSynchronize();
     EXPECT_EQ(RacesReported(), 1u) << bytes;
     ASSERT_EQ(cuda().cuMemcpyHtoDAsync(memory_, values.data(), bytes, first_), CUDA_SUCCESS);
     Read(first_);
@@ -51,7 +52,6 @@ TEST_F(Races, ACopyFromPageableMemoryIsOrderedWithItsOwnStreamAlone) {
     ASSERT_EQ(cuda().cuMemcpyHtoD(memory_, values.data(), bytes), CUDA_SUCCESS);
     ASSERT_EQ(cuda().cuStreamSynchronize(nullptr), CUDA_SUCCESS);
     Read(second_);
-    cuda().cuCtxSynchronize();
     EXPECT_EQ(RacesReported(), 0u) << bytes;
   }
 }
@@ -88,24 +88,19 @@ TEST_F(Races, AReportTellsCallersOfOneFunctionApart) {
       caller([&] { Write(stream); }, issued);
     }
     cuda().cuCtxSynchronize();
-    const std::vector<std::string> reports = TakeReports();
-    ASSERT_EQ(reports.size(), 1u);
-    EXPECT_NE(reports[0].find("IssueHere"), std::string::npos) << reports[0];
-    EXPECT_NE(reports[0].find("IssueThere"), std::string::npos) << reports[0];
+    ExpectOneReport({"IssueHere", "IssueThere"});
   }
 }
 
 TEST_F(Races, ReadsAreNone) {
   Read(first_);
   Read(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
 TEST_F(Races, AWriteAfterAReadIsOne) {
   Read(first_);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -113,14 +108,12 @@ TEST_F(Races, OneByteInCommonIsEnough) {
   Write(first_, 0, 101);
   Write(second_, 100, 100);
   Write(second_, 200, 100);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
 TEST_F(Races, NeighboursAreNone) {
   Write(first_, 0, 100);
   Write(second_, 100, 100);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -128,20 +121,17 @@ TEST_F(Races, OneStreamHasNone) {
   Write(first_);
   Read(first_);
   Write(first_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
 TEST_F(Races, AnOperationHasNoneWithItself) {
   ASSERT_EQ(Launch(first_, {{memory_, 100}}, 1, {{memory_, 100}}), CUDA_SUCCESS);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
 TEST_F(Races, TwoOperationsAreReportedOnce) {
   ASSERT_EQ(Launch(first_, {{memory_, 100}, {memory_ + 200, 100}}, 1, {{memory_, 100}}), CUDA_SUCCESS);
   ASSERT_EQ(Launch(second_, {{memory_, 100}, {memory_ + 200, 100}}, 1, {{memory_, 100}}), CUDA_SUCCESS);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -151,7 +141,6 @@ TEST_F(Races, AnEventOrders) {
   ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -161,7 +150,6 @@ TEST_F(Races, AnEventRecordedTooEarlyDoesNot) {
   Write(first_);
   ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -174,7 +162,6 @@ TEST_F(Races, EventsOrderAcrossAThirdStream) {
   ASSERT_EQ(cuda().cuEventRecord(event, third), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -188,7 +175,6 @@ TEST_F(Races, SynchronisingOrders) {
   Write(first_);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -196,7 +182,6 @@ TEST_F(Races, SynchronisingAnotherStreamDoesNot) {
   Write(first_);
   ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -206,7 +191,6 @@ TEST_F(Races, SynchronisingAfterBothWereSubmittedDoesNot) {
   Write(first_);
   ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
   gate.Open();
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -218,7 +202,6 @@ TEST_F(Races, ASuccessfulQueryOrders) {
   ASSERT_EQ(cuda().cuEventRecord(event, second_), CUDA_SUCCESS);
   while (cuda().cuEventQuery(event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
   Write(first_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -228,7 +211,6 @@ TEST_F(Races, AQueryThatSaysNotReadyDoesNot) {
   EXPECT_EQ(cuda().cuStreamQuery(first_), CUDA_ERROR_NOT_READY);
   Write(second_);
   gate.Open();
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -238,7 +220,6 @@ TEST_F(Races, TheLegacyStreamOrdersBlockingStreams) {
   Write(blocking);
   Write(nullptr);
   Write(other);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -252,14 +233,12 @@ TEST_F(Races, TheLegacyStreamOrdersWhatHasRunAlready) {
   Write(gone);
   ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
   Write(nullptr);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
 TEST_F(Races, TheLegacyStreamDoesNotOrderOthers) {
   Write(first_);
   Write(nullptr);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -270,7 +249,6 @@ TEST_F(Races, SynchronisingTheContextWaitsForStreamsThatAreGone) {
   ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   Write(first_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -280,7 +258,6 @@ TEST_F(Races, DestroyingAStreamOrdersNothing) {
   Write(gone);
   ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
   Write(MakeStream());
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -301,7 +278,6 @@ TEST_F(Races, TheCallbackOfAGraphThatWasDestroyedInFlightOrders) {
   ASSERT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   ended.get_future().wait();
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -310,7 +286,6 @@ TEST_F(Races, ACopyToTheHostWaits) {
   std::vector<char> host(kUnit);
   ASSERT_EQ(cuda().cuMemcpyDtoHAsync(host.data(), memory_, kUnit, first_), CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -319,7 +294,6 @@ TEST_F(Races, ACopyReadsAndWrites) {
   ASSERT_EQ(cuda().cuMemcpyDtoDAsync(other, memory_, kUnit, first_), CUDA_SUCCESS);
   Read(second_);
   ASSERT_EQ(Launch(second_, {}, 1, {{other, kUnit}}), CUDA_SUCCESS);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -329,7 +303,6 @@ TEST_F(Races, AHostFunctionTellsTheDriverNothing) {
                 first_, [](void*) {}, nullptr),
             CUDA_SUCCESS);
   Write(second_);
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
 }
 
@@ -339,7 +312,6 @@ TEST_F(Races, ManyOperationsOnManyPlacesStaySmall) {
     Write(index % 2 == 0 ? first_ : second_, (index % kPlaces) * 128, 128);
     if (index % 1024 == 1023) cuda().cuCtxSynchronize();
   }
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 0u);
 }
 
@@ -350,8 +322,117 @@ TEST_F(Races, WorkThatIsHeldBackStillRacesWithWhatWasLongWaitedFor) {
   ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
   for (uint64_t index = 1; index < 10000; ++index) Write(first_, index * 128, 128);
   gate.Open();
-  cuda().cuCtxSynchronize();
   EXPECT_EQ(RacesReported(), 1u);
+}
+
+// The race checker and memory that is unmapped, moved or freed.
+
+class UnmappingRaces : public MachineTest {
+ protected:
+  UnmappingRaces() : physical_(PhysicalMemory::Create(driver(), kUnit, Properties()).value()), stream_(MakeStream()) {}
+
+  // Maps the memory at a new address; unmapped with the test.
+  struct Place {
+    AddressRange range;
+    Mapping mapping;
+    CUdeviceptr address() const { return range.address(); }
+    void Unmap() { mapping = Mapping(); }
+  };
+  Place MapSomewhere() {
+    Place place{AddressRange::Reserve(driver(), kUnit, kUnit).value(), Mapping()};
+    place.mapping = Mapping::Map(driver(), place.address(), physical_).value();
+    CUmemAccessDesc access = {};
+    access.location = Properties().location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    EXPECT_EQ(cuda().cuMemSetAccess(place.address(), kUnit, &access, 1), CUDA_SUCCESS);
+    return place;
+  }
+
+  PhysicalMemory physical_;
+  CUstream stream_;
+};
+
+// Waits for the stream's work with a host function, which is no synchronisation.
+class Ended {
+ public:
+  Ended(const CudaDriver& cuda, CUstream stream) {
+    EXPECT_EQ(cuda.cuLaunchHostFunc(
+                  stream, [](void* self) { static_cast<Ended*>(self)->done_.set_value(); }, this),
+              CUDA_SUCCESS);
+    done_.get_future().wait();
+  }
+
+ private:
+  std::promise<void> done_;
+};
+
+TEST_F(UnmappingRaces, UnmappingBeforeTheHostWaitedIsReportedThoughTheWorkHasRun) {
+  Place place = MapSomewhere();
+  ASSERT_EQ(Launch(stream_, {{place.address(), kUnit}}), CUDA_SUCCESS);
+  const Ended ended(cuda(), stream_);
+  place.Unmap();
+  ExpectOneReport({"unmapped before the host waited: ", "test kernel of stream ", "issued at "});
+}
+
+TEST_F(UnmappingRaces, UnmappingAfterTheHostWaitedIsNot) {
+  Place place = MapSomewhere();
+  ASSERT_EQ(Launch(stream_, {{place.address(), kUnit}}), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  place.Unmap();
+  EXPECT_EQ(TakeReports(), std::vector<std::string>());
+}
+
+TEST_F(UnmappingRaces, UnmappingOtherAddressesOfTheMemoryIsNot) {
+  Place used = MapSomewhere();
+  Place other = MapSomewhere();
+  ASSERT_EQ(Launch(stream_, {{used.address(), kUnit}}), CUDA_SUCCESS);
+  const Ended ended(cuda(), stream_);
+  other.Unmap();
+  EXPECT_EQ(TakeReports(), std::vector<std::string>());
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream_), CUDA_SUCCESS);
+}
+
+TEST_F(UnmappingRaces, PagesKeepTheirHistoryAtOtherAddresses) {
+  Place before = MapSomewhere();
+  ASSERT_EQ(Launch(stream_, {{before.address(), kUnit}}), CUDA_SUCCESS);
+  const Ended ended(cuda(), stream_);
+  before.Unmap();
+  EXPECT_TRUE(AnyContains(TakeReports(), "unmapped before the host waited"));
+  Place after = MapSomewhere();
+  ASSERT_EQ(Launch(MakeStream(), {{after.address(), kUnit}}), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_TRUE(AnyContains(TakeReports(), "race: "));
+}
+
+TEST_F(UnmappingRaces, TwoAddressesOfOneMemoryAreOneMemory) {
+  Place one = MapSomewhere();
+  Place two = MapSomewhere();
+  ASSERT_EQ(Launch(stream_, {{one.address(), kUnit}}), CUDA_SUCCESS);
+  ASSERT_EQ(Launch(MakeStream(), {{two.address() + 100, 1}}), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_TRUE(AnyContains(TakeReports(), "race: "));
+}
+
+TEST_F(UnmappingRaces, FreeingMemoryWaitsByItself) {
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(cuda().cuMemAlloc(&memory, kUnit), CUDA_SUCCESS);
+  Place place = MapSomewhere();
+  ASSERT_EQ(Launch(stream_, {{memory, kUnit}, {place.address(), kUnit}}), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuMemFree(memory), CUDA_SUCCESS);
+  place.Unmap();
+  EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "it waited for all that the device had";
+}
+
+TEST_F(UnmappingRaces, FreedMemoryHasNoHistory) {
+  for (int round = 0; round < 3; ++round) {
+    physical_ = PhysicalMemory();
+    physical_ = PhysicalMemory::Create(driver(), kUnit, Properties()).value();
+    Place place = MapSomewhere();
+    const CUstream stream = MakeStream();
+    ASSERT_EQ(Launch(stream, {{place.address(), kUnit}}), CUDA_SUCCESS);
+    const Ended ended(cuda(), stream);
+  }
+  EXPECT_FALSE(AnyContains(TakeReports(), "race: ")) << "new memory in the old one's place";
 }
 
 }  // namespace

@@ -15,9 +15,7 @@ constexpr size_t kUnit = 2 << 20;
 constexpr size_t kCount = 100;
 
 ncclWindow_t Register(const Rank& rank, const DeviceMemory& memory) {
-  ncclWindow_t window = nullptr;
-  EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
-            ncclSuccess);
+  const ncclWindow_t window = RegisterWindow(rank, memory.data(), memory.bytes(), NCCL_WIN_COLL_SYMMETRIC);
   return window;
 }
 
@@ -169,8 +167,7 @@ TEST_F(CapturedCopies, FailWhereTheWindowCameElsewhere) {
     void* memory = nullptr;
     ASSERT_EQ(Api().ncclMemAlloc(&memory, kUnit), ncclSuccess);
     End(rank, first);
-    ncclWindow_t stranger = nullptr;
-    EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, memory, kUnit, &stranger, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+    RegisterWindow(rank, memory, kUnit, NCCL_WIN_COLL_SYMMETRIC);
   };
   EXPECT_EXIT(ReplayAfter(move, CaptureGather), ::testing::ExitedWithCode(0),
               "a collective reaches for memory where it was.*AllGather: recvbuff, window 1 . 400: other memory is");

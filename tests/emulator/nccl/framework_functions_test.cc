@@ -26,9 +26,7 @@ TEST_F(FrameworkFunctions, AWindowKnowsItsBuffer) {
   ASSERT_NE(buffer_of, nullptr);
   RunRanks(2, [&](Rank& rank) {
     const DeviceMemory memory(rank.rank, size_t{2} << 20);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
-              ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory.data(), memory.bytes(), NCCL_WIN_COLL_SYMMETRIC);
     void* buffer = nullptr;
     EXPECT_EQ(buffer_of(rank.comm, window, &buffer), ncclSuccess);
     EXPECT_EQ(buffer, memory.data());

@@ -104,6 +104,12 @@ CurrentDevice::~CurrentDevice() {
   EXPECT_EQ(Api().cuDevicePrimaryCtxRelease(device_), CUDA_SUCCESS);
 }
 
+ncclWindow_t RegisterWindow(const Rank& rank, void* buffer, size_t bytes, int flags) {
+  ncclWindow_t window = nullptr;
+  EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, buffer, bytes, &window, flags), ncclSuccess);
+  return window;
+}
+
 void InANewProcess(const std::function<void()>& body) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [&] {

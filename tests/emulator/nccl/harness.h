@@ -172,6 +172,9 @@ struct Rank {
   void Synchronize() const { ASSERT_EQ(Api().cuStreamSynchronize(stream), CUDA_SUCCESS); }
 };
 
+// Must succeed.
+ncclWindow_t RegisterWindow(const Rank& rank, void* buffer, size_t bytes, int flags = 0);
+
 // Runs `body` once for each rank, each on its own thread, between initialisation and destruction. A body that destroys
 // or aborts its communicator sets `comm` to null.
 void RunRanks(int ranks, const std::function<void(Rank&)>& body);

@@ -18,9 +18,7 @@ constexpr size_t kBytes = 2 << 20;
 class NewRelease : public EmulatedNccl {
  protected:
   static void ExpectWindow(const Rank& rank, const DeviceMemory& memory, size_t bytes) {
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
-              ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory.data(), bytes, NCCL_WIN_COLL_SYMMETRIC);
     EXPECT_NE(window, nullptr);
     EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
   }
@@ -61,8 +59,7 @@ class TwoHandles {
 TEST_F(NewRelease, TakesWindowsOfSeveralPhysicalHandles) {
   RunRanks(3, [](Rank& rank) {
     const TwoHandles memory(rank.rank);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), 2 * kBytes, &window, 0), ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory.data(), 2 * kBytes);
     char reason[128] = {};
     EXPECT_EQ(Api().commpoolEmulatorNvls(reinterpret_cast<CUdeviceptr>(memory.data()), reason, sizeof reason), 0);
     EXPECT_EQ(std::string(reason), "its memory is not one physical handle");
@@ -103,8 +100,7 @@ TEST_F(NewRelease, HasSymmetricKernelsForAverages) {
   RunRanks(2, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, kBytes);
     char* const data = memory.data();
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, data, kBytes, &window, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, data, kBytes, NCCL_WIN_COLL_SYMMETRIC);
     ASSERT_EQ(Api().ncclReduceScatter(data, data + 4096, 64, ncclFloat, ncclAvg, rank.comm, rank.stream), ncclSuccess);
     ASSERT_EQ(Api().ncclAllReduce(data, data, 64, ncclFloat, ncclMax, rank.comm, rank.stream), ncclSuccess);
     rank.Synchronize();
@@ -120,8 +116,7 @@ TEST_F(NewRelease, HasSymmetricKernelsForAverages) {
 TEST_F(NewRelease, TakesLeftWindowsDownWithTheirCommunicator) {
   RunRanks(2, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, kBytes);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kBytes, &window, 0), ncclSuccess);
+    RegisterWindow(rank, memory.data(), kBytes);
     EXPECT_EQ(Api().ncclCommDestroy(rank.comm), ncclSuccess);
     rank.comm = nullptr;
   });

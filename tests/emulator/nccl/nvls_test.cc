@@ -40,9 +40,7 @@ class Nvls : public EmulatedNccl {
   static void ExpectWindows(int ranks, size_t bytes, const std::string& expected) {
     RunRanks(ranks, [&](Rank& rank) {
       const DeviceMemory memory(rank.rank, bytes);
-      ncclWindow_t window = nullptr;
-      ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
-                ncclSuccess);
+      const ncclWindow_t window = RegisterWindow(rank, memory.data(), bytes, NCCL_WIN_COLL_SYMMETRIC);
       EXPECT_EQ(WhyNot(memory.data() + bytes - 1), expected);
       ASSERT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
       EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
@@ -95,8 +93,7 @@ TEST_F(Nvls, ServesNobodyWhereOneRanksMemoryCannot) {
     const CUmemAllocationHandleType types =
         rank.rank == 1 ? CU_MEM_HANDLE_TYPE_NONE : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     const DeviceMemory memory(rank.rank, kGood, MemoryKind::kVirtual, CU_MEM_LOCATION_TYPE_DEVICE, types);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kGood, &window, 0), ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory.data(), kGood);
     EXPECT_EQ(WhyNot(memory.data()),
               rank.rank == 1 ? "its memory has no handle that can be exported as a file descriptor" : "not on rank 1");
     ASSERT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);

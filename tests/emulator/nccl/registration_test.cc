@@ -91,8 +91,7 @@ TEST_F(LocalRegistration, IsHeldWhileRegistered) {
 TEST_F(WindowRegistration, LeftOnADestroyedCommunicatorIsReported) {
   RunRanks(2, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, kBytes);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kBytes, &window, 0), ncclSuccess);
+    RegisterWindow(rank, memory.data(), kBytes);
     EXPECT_EQ(Api().ncclCommDestroy(rank.comm), ncclSuccess);
     rank.comm = nullptr;
   });
@@ -102,8 +101,7 @@ TEST_F(WindowRegistration, LeftOnADestroyedCommunicatorIsReported) {
 TEST_F(WindowRegistration, IsHeldWhileRegistered) {
   RunRanks(2, [](Rank& rank) {
     auto memory = std::make_unique<DeviceMemory>(rank.rank, kBytes);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory->data(), kBytes, &window, 0), ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory->data(), kBytes);
     memory.reset();
     EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
   });
@@ -217,9 +215,7 @@ TEST_F(WindowRegistration, TwiceOnOneHandleIsReported) {
 TEST_F(WindowRegistration, CarriesSymmetricCollectives) {
   RunRanks(2, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, kBytes);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kBytes, &window, NCCL_WIN_COLL_SYMMETRIC),
-              ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory.data(), kBytes, NCCL_WIN_COLL_SYMMETRIC);
     Upload(memory.data(), std::vector<float>{1.0f, 2.0f});
     ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 2, ncclFloat, ncclSum, rank.comm, rank.stream),
               ncclSuccess);

@@ -14,9 +14,7 @@ class UnlinkedWindows : public EmulatedNccl {};
 TEST_F(UnlinkedWindows, AreLocalRegistrations) {
   RunRanks(2, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 << 20);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
-              ncclSuccess);
+    const ncclWindow_t window = RegisterWindow(rank, memory.data(), memory.bytes(), NCCL_WIN_COLL_SYMMETRIC);
     EXPECT_NE(window, nullptr);
     void* handle = nullptr;
     ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
