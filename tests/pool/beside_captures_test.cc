@@ -22,7 +22,6 @@ class BesideCaptures : public PoolTest {
     EXPECT_TRUE(block.ok()) << block.status().message();
     return block.ok() ? *block : 0;
   }
-  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
   PoolHandle CreateLimited(uint64_t bytes, Streams streams = Streams::kMayDie) {
     PoolConfiguration configuration = Configured("limited");
     configuration.limit_bytes = bytes;
@@ -94,8 +93,7 @@ TEST_F(BesideCaptures, OtherThreadsGrowPoolsAndReleaseStreamsBesideACaptureThatN
   PoolConfiguration plain = Configured("plain");
   plain.backing.kind = BackingKind::kCuda;
   const std::vector<PoolHandle> growing = {Create(std::move(pinned)), Create(std::move(plain))};
-  CUstream released = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&released, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream released = NewStream();
   ASSERT_TRUE(runtime().PromiseStream(released).ok());
 
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -136,8 +134,7 @@ TEST_F(BesideCaptures, AnotherPoolThatIsFullIsOutOfMemory) {
 
 TEST_F(BesideCaptures, WorkBehindACaptureThatFirstNamesItsStreamKeepsItsMemory) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   ExpectWorkKeepsItsMemory(CreateLimited(kLarge, Streams::kOutlive), stream, [] {});
   EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
@@ -145,8 +142,7 @@ TEST_F(BesideCaptures, WorkBehindACaptureThatFirstNamesItsStreamKeepsItsMemory) 
 
 TEST_F(BesideCaptures, WorkBehindACaptureWhoseStreamIsPromisedInItKeepsItsMemory) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   const auto promise = [&] { EXPECT_TRUE(runtime().PromiseStream(stream).ok()); };
   ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream, promise);
   EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
@@ -185,8 +181,7 @@ TEST_F(BesideCaptures, OneAfterTheOtherTakesTheSameMemory) {
   PoolConfiguration configuration = Configured("captured");
   configuration.streams = Streams::kMayDie;
   const PoolHandle pool = Create(std::move(configuration));
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   uint64_t after_first = 0;
   for (int turn = 0; turn < 6; ++turn) {
     ASSERT_TRUE(capture_.Begin(runtime(), pool, stream).ok());
@@ -243,9 +238,7 @@ TEST_F(BesideCaptures, OneThatNobodyAnnouncedSurvivesTheFreeOfABlockThatItsStrea
   Free(own);
   Free(recorded);
   for (int time = 0; time < 8; ++time) Free(Allocate(pool, other_, kLarge));
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EndAndDropGraph(stream_.get());
   CheckInvariants(Get(pool));
 }
 
@@ -260,9 +253,7 @@ TEST_F(BesideCaptures, AreServedWhatTheirStreamUsedBeforeThem) {
   ASSERT_EQ(cuda().cuStreamBeginCapture(third.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   EXPECT_EQ(Allocate(pool, other_, kLarge), used);
   EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(third.get(), &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EndAndDropGraph(third.get());
   work.End();
   Free(used);
 }

@@ -23,7 +23,6 @@ class Budget : public PoolTest {
     return *runtime().devices().AccountOf({.device = device}, budget).value();
   }
   Result<CUdeviceptr> Allocate(PoolHandle pool, uint64_t bytes) { return runtime().AllocateFrom(pool, bytes, nullptr); }
-  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
 };
 
 TEST_F(Budget, LimitsItsPoolsTogetherAndNoOthers) {

@@ -20,7 +20,6 @@ class CaptureGrowth : public PoolTest {
   CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, const TestStream& stream) {
     return runtime().AllocateFrom(pool, bytes, stream.get()).value();
   }
-  void Free(CUdeviceptr address) { ExpectOk(runtime().Free(address)); }
   void BeginCapture(PoolHandle pool) {
     const Status begun = capture_.Begin(runtime(), pool, stream_.get());
     ASSERT_TRUE(begun.ok()) << begun.message();

@@ -32,9 +32,7 @@ class Captures : public PoolTest {
     const TestStream captured;
     ASSERT_EQ(cuda().cuStreamBeginCapture(captured.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     act();
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuda().cuStreamEndCapture(captured.get(), &graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+    EndAndDropGraph(captured.get());
   }
   CUgraph EndCapture() {
     EXPECT_TRUE(capture_.End().ok());
@@ -122,9 +120,7 @@ TEST_F(Captures, ThatNobodyAnnouncedRefuseWhatWaitsForTheDevice) {
                                 Get(pool_).blocks().WaitForDevice()}) {
     ExpectFailure(refused, StatusCode::kFailedPrecondition, "is being captured");
   }
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EndAndDropGraph(blocking);
   EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
   EXPECT_EQ(Get(pool_).Trim(0).value(), 32 * kMiB) << "nothing has changed";
 }
@@ -230,13 +226,9 @@ TEST_F(Captures, AreReportedWhereNoPoolWasTold) {
   COMMPOOL_REQUIRE_EMULATOR("nobody else reports it");
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   const CUdeviceptr block = Allocate(stream_).value();
-  const std::vector<std::string> reports = TakeReports();
-  ASSERT_EQ(reports.size(), 1u);
-  EXPECT_NE(reports[0].find("unannounced capture: pool captured"), std::string::npos) << reports[0];
+  ExpectOneReport({"unannounced capture: pool captured"});
   EXPECT_TRUE(runtime().Free(block).ok());
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EndAndDropGraph(stream_.get());
 }
 
 TEST_F(Captures, AreReportedWhereABlockIsServedAtOnce) {
@@ -245,9 +237,7 @@ TEST_F(Captures, AreReportedWhereABlockIsServedAtOnce) {
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   const CUdeviceptr block = runtime().AllocateFrom(pool_, kBytes, stream_.get()).value();
   EXPECT_EQ(TakeReports().size(), 1u);
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EndAndDropGraph(stream_.get());
   EXPECT_TRUE(runtime().Free(block).ok());
 }
 
@@ -255,9 +245,7 @@ TEST_F(Captures, DoNotBeginWhereTheDriverWouldNotTellOfTheirEnd) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
   const InjectedFault fault({.call = "cuUserObjectCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
   ExpectFailure(capture_.Begin(runtime(), pool_, stream_.get()), StatusCode::kOutOfMemory, "cuUserObjectCreate");
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EndAndDropGraph(stream_.get());
 }
 
 // But for the question whether the stream still captures.
@@ -292,8 +280,7 @@ TEST_F(Captures, ServeNothingAfterTheirEnd) {
 
 // The stream's handle may be nobody's by then, or another stream's.
 TEST_F(Captures, EndAfterTheirStreamWasReleasedAndDestroyed) {
-  CUstream captured = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream captured = NewStream();
   ASSERT_TRUE(runtime().PromiseStream(captured).ok());
   ASSERT_TRUE(capture_.Begin(runtime(), pool_, captured).ok());
   const std::vector<CUdeviceptr> blocks = {runtime().AllocateFrom(pool_, kBytes, captured).value(),

@@ -23,7 +23,6 @@ class DestroyedCapturedPool : public PoolTest, public ::testing::WithParamInterf
   CUdeviceptr Allocate(PoolHandle pool, const TestStream& stream) {
     return runtime().AllocateFrom(pool, kBytes, stream.get()).value();
   }
-  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
   void Destroy(PoolHandle pool) { EXPECT_TRUE(runtime().DestroyPool(pool).ok()); }
   void Begin(PoolHandle pool) { ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok()); }
   void End() { EXPECT_TRUE(capture_.End().ok()); }

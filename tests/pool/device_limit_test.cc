@@ -17,7 +17,6 @@ class DeviceLimit : public PoolTest {
     EXPECT_TRUE(block.ok()) << block.status().message();
     return block.ok() ? *block : 0;
   }
-  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
   static void ExpectNamesTheLimit(const Status& status) {
     ExpectFailure(status, StatusCode::kOutOfMemory, "the limit of device 0, 32 MiB");
   }

@@ -52,18 +52,12 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
       EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
     }
   }
-  CUstream NewStream() {
-    CUstream stream = nullptr;
-    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-  }
   void Destroy(CUstream stream) { EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS); }
   CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
     const Result<CUdeviceptr> address = runtime().AllocateFrom(pool, bytes, stream);
     EXPECT_TRUE(address.ok()) << address.status().message();
     return address.ok() ? *address : 0;
   }
-  void Free(CUdeviceptr address) { ExpectOk(runtime().Free(address)); }
   // Whether a new stream, which then dies, gets another stream's block.
   bool ServesAgain(PoolHandle pool) {
     const CUstream stream = NewStream();
@@ -91,7 +85,6 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
     capture.DestroyGraph();
     Destroy(recording);
   }
-  void Synchronise() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
 
   std::set<CUdeviceptr> seen_;
 };
@@ -113,7 +106,7 @@ TEST_P(DyingStreams, MayDieBeforeTheirBlocksAreFreed) {
   const CUdeviceptr last = Allocate(pool, nullptr, 5 * kMiB);
   Fill(nullptr, last, 5 * kMiB, 1);
   Free(last);
-  Synchronise();
+  Synchronize();
   while (!ServesAgain(pool)) std::this_thread::yield();  // until dead streams' memory serves again
 }
 
@@ -129,7 +122,7 @@ TEST_P(DyingStreams, LeaveSmallBlocksInThreadsCachesToo) {
     Destroy(stream);
     Free(again);
   }
-  Synchronise();
+  Synchronize();
 }
 
 // A new stream gets the handle at once.
@@ -143,10 +136,7 @@ TEST_P(DyingStreams, LeaveTheirHandleToStreamsThatWaitForThem) {
   const CUstream second = NewStream();
   const CUdeviceptr other = Allocate(pool, second);
   Fill(second, other, kBlock, 2);
-  uint64_t wrong = 1;
-  Compare(second, other, kBlock, 2, &wrong);
-  Synchronise();
-  EXPECT_EQ(wrong, 0u);
+  ExpectBytes(second, other, kBlock, 2);
   Free(other);
   Destroy(second);
 }
@@ -157,7 +147,7 @@ TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
   ASSERT_TRUE(Get(pool).segments().peers.Grant({1}).ok());
   const PoolHandle far_pool = NewPool("far", 1);
   const CUdeviceptr block = Allocate(pool, nullptr);
-  Synchronise();
+  Synchronize();
   const CUstream first = NewStream();
   Free(Allocate(pool, first));
   Destroy(first);
@@ -207,7 +197,7 @@ TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   for (int round = 0; round < 60; ++round) EXPECT_FALSE(ServesAgain(pool));
   EXPECT_EQ(CountersOf(pool).host_waits, 1u);
   held.End();
-  Synchronise();
+  Synchronize();
   while (!ServesAgain(pool)) std::this_thread::yield();
   EXPECT_EQ(CountersOf(pool).host_waits, 1u);
   Destroy(busy);
@@ -251,7 +241,7 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
       EXPECT_EQ(reserved_then, reserved);
     }
     Free(block);
-    Synchronise();
+    Synchronize();
     for (const CUstream stream : {busy, second}) Destroy(stream);
     EXPECT_TRUE(runtime().DestroyPool(pool).ok());
   }
@@ -269,20 +259,20 @@ TEST_P(DyingStreams, NeedFencesForUsesAfterTheWaitBegan) {
     Free(block);
   };
   const CUdeviceptr block = Allocate(pool, nullptr);
-  Synchronise();
+  Synchronize();
   read_by(block);
   const CUstream busy = NewStream();
   HeldStream held(cuda(), busy);
   for (int round = 0; round < 60; ++round) EXPECT_FALSE(ServesAgain(pool));
   held.End();
-  Synchronise();
+  Synchronize();
   ASSERT_TRUE(SleepAlone(Get(pool), {}).ok());
   ASSERT_TRUE(WakeAlone(Get(pool)).ok());
   std::vector<CUdeviceptr> others = {Allocate(pool, nullptr)};
   while (others.back() != block && others.size() < 200) others.push_back(Allocate(pool, nullptr));
   ASSERT_EQ(others.back(), block);
   others.pop_back();
-  Synchronise();
+  Synchronize();
   HeldStream reading(cuda(), reader);
   read_by(block);
   for (int round = 0; round < 120; ++round) {
@@ -295,7 +285,7 @@ TEST_P(DyingStreams, NeedFencesForUsesAfterTheWaitBegan) {
   reading.End();
   for (const CUdeviceptr other : others) Free(other);
   Destroy(busy);
-  Synchronise();
+  Synchronize();
   Destroy(reader);
 }
 
@@ -312,10 +302,7 @@ TEST_P(DyingStreams, MayDieBeforeTheirPoolSleeps) {
   }
   EXPECT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
   EXPECT_TRUE(WakeAlone(Get(pool)).ok());
-  uint64_t wrong = 1;
-  Compare(nullptr, kept, kBlock, 1, &wrong);
-  Synchronise();
-  EXPECT_EQ(wrong, 0u);
+  ExpectBytes(nullptr, kept, kBlock, 1);
   Free(kept);
 }
 
@@ -337,7 +324,7 @@ TEST_P(DyingStreams, GiveTheirMemoryToOthersBehindAnEventOfTheNextCall) {
   Free(apart);
   Destroy(alive);
   Destroy(other);
-  Synchronise();
+  Synchronize();
   if (GetParam() == Mode::kFixed) {  // idle pages move, so the other mode may wait for a while
     EXPECT_EQ(CountersOf(pool).host_waits, 0u);
   }
@@ -420,7 +407,7 @@ TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
-  Synchronise();
+  Synchronize();
   CheckInvariants(Get(pool));
 }
 

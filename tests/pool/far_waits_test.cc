@@ -42,11 +42,6 @@ class FarWaits : public PoolTest {
     EXPECT_EQ(cuda().cuStreamDestroy(far_), CUDA_SUCCESS);
   }
 
-  CUstream NewStream() {
-    CUstream stream = nullptr;
-    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-  }
   CUdeviceptr Allocate(CUstream stream) { return runtime().AllocateFrom(pool_, kBlock, stream).value(); }
   // On a new stream, which then dies.
   void Use() {

@@ -1,5 +1,7 @@
 // A driver call fails while a pool grows: the error names the call, and the pool is as before.
 #include <functional>
+#include <set>
+#include <string>
 
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
@@ -200,6 +202,203 @@ TEST_F(UserMemory, ThatIsNotAlignedIsRefusedAndGivenBack) {
   EXPECT_NE(failed.status().message().find("aligned to 512 bytes"), std::string::npos) << failed.status().message();
   EXPECT_EQ(freed, 1);
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 0u);
+}
+
+// Each driver call in a pool's life fails once. A status, or at least a warning, tells the program, and the library
+// breaks no rule of the driver.
+
+constexpr const char* kCalls[] = {
+#define COMMPOOL_CUDA(name, version) #name,
+#include "src/library/driver/cuda_functions.inc"
+#undef COMMPOOL_CUDA
+};
+
+// These may fail silently.
+const std::set<std::string> kSilent = {
+    // Questions: an unknown answer counts as "missing".
+    "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceCanAccessPeer", "cuMulticastGetGranularity", "cuMemGetInfo",
+    "cuMemGetAllocationPropertiesFromHandle",
+    // Whether other devices are there, and whether a stream captures: an unknown answer counts as yes.
+    "cuDeviceGetCount", "cuStreamIsCapturing",
+    // A call that needs the context fails then.
+    "cuCtxGetCurrent", "cuCtxSetCurrent",
+    // Calls that a capture forbids then fail, where a capture is open.
+    "cuThreadExchangeStreamCaptureMode",
+    // These are tried again: for a less shareable handle, or at the next call.
+    "cuMemCreate", "cuEventQuery"};
+
+enum class Kind { kFixed, kExpandable, kCuda, kHost };
+
+class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind> {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+    AllowLeak("");  // what the driver failed to release
+  }
+
+  PoolConfiguration Configuration() const {
+    PoolConfiguration configuration = Configured("failing");
+    if (GetParam() == Kind::kExpandable) configuration.mode = Mode::kExpandable;
+    if (GetParam() == Kind::kCuda) configuration.backing.kind = BackingKind::kCuda;
+    if (GetParam() == Kind::kHost) configuration.backing.placement = {Placement::Kind::kHostNuma, 0, 0};
+    if (GetParam() != Kind::kHost) configuration.peers = {1};
+    return configuration;
+  }
+
+  const TestStream other_;
+  std::vector<Status> told_;  // from each call of the program
+  std::string warnings_;
+  std::string why_;  // the pool's memory is nothing better
+  bool Tell(const Status& status) {
+    told_.push_back(status);
+    return status.ok();
+  }
+  void UseTwoStreams(Runtime& runtime, PoolHandle pool, CUstream other) {
+    const Result<CUdeviceptr> first = runtime.AllocateFrom(pool, 3 * kMiB, nullptr);
+    if (Tell(first.status())) {
+      Tell(runtime.RecordStream(*first, other));
+      Tell(runtime.Free(*first));
+    }
+    const Result<CUdeviceptr> second = runtime.AllocateFrom(pool, 40 * kMiB, other);
+    if (Tell(second.status())) Tell(runtime.Free(*second));
+  }
+  void Live(Runtime& runtime, CUstream other) {
+    const Result<PoolHandle> made = runtime.CreatePool(Configuration());
+    if (!Tell(made.status())) return;
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(*made).value();
+    why_ = pool->segments().backing->Facts().why;
+    UseTwoStreams(runtime, *made, other);
+    Tell(pool->mode().Reserve(64 * kMiB));
+    Tell(pool->blocks().WaitForDevice());
+    if (GetParam() == Kind::kFixed || GetParam() == Kind::kExpandable) {
+      Tell(pool->segments().peers.Grant({2}));
+      Tell(pool->segments().peers.Revoke({2}));
+    }
+    UseTwoStreams(runtime, *made, nullptr);
+    Tell(runtime.ReleaseStream(other));
+    Tell(pool->Trim(0).status());
+    CheckInvariants(*pool);
+    Tell(pool->Close());
+    Tell(runtime.DestroyPool(*made));
+  }
+  // How often the call was made.
+  uint64_t LiveOnce(const char* call) {
+    told_.clear();
+    why_.clear();
+    ::testing::internal::CaptureStderr();
+    const uint64_t before = CallCount(call);
+    {
+      Runtime runtime(shared_driver());
+      Live(runtime, other_.get());
+    }
+    warnings_ = ::testing::internal::GetCapturedStderr();
+    return CallCount(call) - before;
+  }
+  bool WasTold(const std::string& call) const {
+    for (const Status& status : told_) {
+      if (status.message().find(call) != std::string::npos) return true;
+    }
+    return warnings_.find(call + " ") != std::string::npos || why_.find(call) != std::string::npos;
+  }
+};
+
+TEST_P(FailingCalls, AreToldByTheirNames) {
+  for (const char* const call : kCalls) {
+    if (kSilent.contains(call)) continue;
+    const int calls = static_cast<int>(LiveOnce(call));
+    for (const Status& status : told_) ASSERT_TRUE(status.ok()) << status.message();
+    for (int skip = 0; skip < calls; ++skip) {
+      const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN, .skip = skip});
+      const bool failed = LiveOnce(call) > static_cast<uint64_t>(skip);
+      EXPECT_TRUE(WasTold(call) || !failed) << call << ", call " << skip + 1 << " of " << calls;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Pools, FailingCalls,
+                         ::testing::Values(Kind::kFixed, Kind::kExpandable, Kind::kCuda, Kind::kHost));
+
+// After an error that lost the context every call returns the first error and calls the driver no more.
+
+class StickyError : public PoolTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+    AllowLeak("");  // the memory stays until the process ends
+    address_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+    live_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+    ASSERT_TRUE(runtime().RecordStream(address_, stream_.get()).ok());
+    InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    first_ = runtime().Free(address_);
+    ASSERT_EQ(first_.code(), StatusCode::kDriverError) << first_.message();
+  }
+  void TearDown() override {
+    EXPECT_TRUE(runtime().ReleaseStream(stream_.get()).ok());
+    EndRuntime();
+  }
+
+  const TestStream stream_;
+  const PoolHandle pool_ = Create(Configured("lost"));
+  CUdeviceptr address_ = 0;
+  CUdeviceptr live_ = 0;
+  Status first_;
+};
+
+TEST_F(StickyError, IsReturnedByEveryLaterCall) {
+  const std::string first = first_.message();
+  EXPECT_NE(first.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << first;
+  const uint64_t calls = CallCount("*");
+  EXPECT_EQ(runtime().AllocateFrom(pool_, kMiB, nullptr).status().message(), first);
+  EXPECT_EQ(Get(pool_).mode().Reserve(kMiB).message(), first);
+  EXPECT_EQ(Get(pool_).Close().message(), first);
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(StickyError, OfADeviceConcernsItsOtherPools) {
+  const PoolHandle other = Create(Configured("other"));
+  EXPECT_EQ(runtime().AllocateFrom(other, kMiB, nullptr).status().message(), first_.message());
+}
+
+TEST_F(StickyError, LeavesOtherDevicesAlone) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle far = Create(Configured("far", 1));
+  Result<CUdeviceptr> served = runtime().AllocateFrom(far, kMiB, nullptr);
+  ASSERT_TRUE(served.ok()) << served.status().message();
+  EXPECT_TRUE(runtime().Free(*served).ok());
+  EXPECT_TRUE(Get(far).Trim(0).ok());
+}
+
+TEST_F(StickyError, LetsBlocksBeFreedWithoutADriverCall) {
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(runtime().Free(live_).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(StickyError, LetsDestructorsCallNothing) {
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(runtime().Free(live_).ok());
+  EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+// A process that ends may free blocks of destroyed pools after the driver has shut down.
+class ShutDownDriver : public PoolTest {};
+
+TEST_F(ShutDownDriver, IsLeftAloneWithoutAWordWhereTheLastBlocksAreFreed) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  AllowLeak("");
+  const PoolHandle pool = Create(Configured("orphan"));
+  const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, nullptr).value();
+  const CUdeviceptr second = runtime().AllocateFrom(pool, 64 * kMiB, nullptr).value();
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  const InjectedFault fault({.call = "cuStreamQuery", .result = CUDA_ERROR_DEINITIALIZED});
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(runtime().Free(first).ok());
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(runtime().Free(second).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EndRuntime();
 }
 
 }  // namespace

@@ -23,10 +23,7 @@ TEST_F(HostMemory, ServesCpuAndDevice) {
   const PoolHandle pool = Create(OnHost());
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3 * kMiB, nullptr).value();
   std::memset(reinterpret_cast<void*>(block), 0x3c, 3 * kMiB);
-  uint64_t wrong = 0;
-  Compare(nullptr, block, 3 * kMiB, 0x3c, &wrong);
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(wrong, 0u);
+  ExpectBytes(nullptr, block, 3 * kMiB, 0x3c);
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kMiB);
 }

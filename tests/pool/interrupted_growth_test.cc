@@ -30,7 +30,6 @@ constexpr uint64_t kPage = 2 * kMiB;
 class InterruptedGrowth : public PoolTest {
  protected:
   CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
-  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
 
   // A pool with four live pages, each followed by a free one, and a request for all free memory, which moves the free
   // pages together. Before the nth lock another request gets a page, where one is free. Returns whether there was an

@@ -20,7 +20,6 @@ class OutOfMemoryOrder : public PoolTest {
     EXPECT_TRUE(served.ok()) << served.status().message();
     return served.ok() ? *served : 0;
   }
-  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
   // Leaves the pool with a free segment of that size.
   void Cache(PoolHandle pool, uint64_t bytes) { Free(Allocate(pool, bytes)); }
   uint64_t Reserved(PoolHandle pool) { return CountersOf(pool).reserved_bytes.current; }

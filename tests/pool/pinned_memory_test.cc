@@ -29,8 +29,6 @@ class PinnedMemory : public PoolTest {
   CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
     return runtime().AllocateFrom(pool, bytes, stream).value();
   }
-  void Free(CUdeviceptr block) { ExpectOk(runtime().Free(block)); }
-  void Synchronise() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
 
   const TestStream stream_;
   const TestStream other_;
@@ -46,7 +44,7 @@ TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
     EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
     EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
     copy.End();
-    Synchronise();
+    Synchronize();
     EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     CheckInvariants(Get(pool));
@@ -73,7 +71,7 @@ TEST_F(PinnedMemory, ServesAtOnceAndNeedsNoEventWhereItsStreamsAreIdle) {
   const CUdeviceptr second = Allocate(pool, stream_.get());
   EXPECT_NE(second, first);
   copy.End();
-  Synchronise();
+  Synchronize();
   Free(second);
 }
 
@@ -103,7 +101,7 @@ TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
     EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
     EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
     copy.End();
-    Synchronise();
+    Synchronize();
     EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     Free(second);
@@ -162,7 +160,7 @@ TEST_F(PinnedMemory, IsThatOfTwoStepsAtMostWhereEachEndsBeforeTheNext) {
       copy.End();
       Free(block);
     }
-    Synchronise();
+    Synchronize();
   }
   EXPECT_LE(CountersOf(pool).reserved_bytes.current, 2 * (kBlock + 2 * kMiB + 9 * kMiB));
 }
@@ -176,7 +174,7 @@ TEST_F(PinnedMemory, WaitsForEveryStreamThatUsedABlock) {
   const CUdeviceptr second = Allocate(pool, stream_.get());
   EXPECT_NE(second, first);
   copy.End();
-  Synchronise();
+  Synchronize();
   EXPECT_EQ(Allocate(pool, other_.get()), first) << "any stream's";
   Free(first);
   Free(second);
@@ -192,7 +190,7 @@ TEST_F(PinnedMemory, ServesNoOtherStreamBehindAWaitOfTheDevice) {
   EXPECT_NE(second, first);
   EXPECT_EQ(CallCount("cuStreamWaitEvent"), waits);
   copy.End();
-  Synchronise();
+  Synchronize();
   Free(second);
 }
 
@@ -232,13 +230,11 @@ TEST_F(PinnedMemory, FreedInACaptureThatNobodyAnnouncedServesAfterIt) {
     ASSERT_EQ(cuda().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     Free(first);
     EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuda().cuStreamEndCapture(captured, &graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+    EndAndDropGraph(captured);
     const CUdeviceptr second = Allocate(pool, stream_.get());
     EXPECT_NE(second, first) << "the copy that was submitted before has not passed";
     copy.End();
-    Synchronise();
+    Synchronize();
     EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     EXPECT_EQ(Allocate(pool, stream_.get()), first);
@@ -252,8 +248,7 @@ TEST_F(PinnedMemory, OfAStreamThatIsGoneServesAfterAWaitForTheDevice) {
   const PoolHandle pool = CreatePinned(engine::FreeOrder::kDeferred, Streams::kMayDie);
   uint64_t most = 0;
   for (int round = 0; round < 40; ++round) {
-    CUstream gone = nullptr;
-    ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    const CUstream gone = NewStream();
     Free(Allocate(pool, gone, 8 * kMiB));
     ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
     most = std::max(most, CountersOf(pool).reserved_bytes.current);
@@ -289,10 +284,7 @@ TEST_F(PinnedMemory, IsReadAndWrittenByCpuAndDevices) {
   const PoolHandle pool = CreatePinned();
   const CUdeviceptr block = Allocate(pool, stream_.get());
   std::memset(reinterpret_cast<void*>(block), 0x3c, kBlock);
-  uint64_t wrong = 0;
-  Compare(stream_.get(), block, kBlock, 0x3c, &wrong);
-  Synchronise();
-  EXPECT_EQ(wrong, 0u);
+  ExpectBytes(stream_.get(), block, kBlock, 0x3c);
   Free(block);
 }
 

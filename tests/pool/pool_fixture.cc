@@ -73,6 +73,25 @@ PoolTest::~PoolTest() {
   FreeFinishedLaunches();
 }
 
+void PoolTest::ExpectBytes(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value) {
+  uint64_t wrong = bytes;
+  Compare(stream, address, bytes, value, &wrong);
+  Synchronize();
+  EXPECT_EQ(wrong, 0u);
+}
+
+CUstream PoolTest::NewStream() {
+  CUstream stream = nullptr;
+  EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  return stream;
+}
+
+void PoolTest::EndAndDropGraph(CUstream stream) {
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 PoolConfiguration PoolTest::Configured(const char* name, int device) {
   PoolConfiguration configuration;
   configuration.name = name;

@@ -51,6 +51,14 @@ class PoolTest : public DriverTest {
   static PoolConfiguration Configured(const char* name, int device = 0);
   PoolHandle Create(PoolConfiguration configuration) { return runtime().CreatePool(std::move(configuration)).value(); }
   Pool& Get(PoolHandle handle) { return *runtime().pools().Find(handle).value(); }
+  void Free(CUdeviceptr block) { ExpectOk(runtime().Free(block)); }
+  void Synchronize() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
+  // Waits until it has compared.
+  void ExpectBytes(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value);
+  // One that the pools were told nothing of. The test destroys it.
+  CUstream NewStream();
+  // Ends a stream's capture, whose graph nobody runs.
+  void EndAndDropGraph(CUstream stream);
   commpool_statistics CountersOf(PoolHandle handle) { return Get(handle).Statistics(); }
 
  private:

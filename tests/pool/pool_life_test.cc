@@ -175,8 +175,7 @@ TEST_F(PoolLife, MemoryThatAStreamWithoutAPromiseUsesComesBackOnceItsWorkHasEnde
   configuration.streams = Streams::kMayDie;
   const PoolHandle handle = Create(std::move(configuration));
   const std::shared_ptr<Pool> pool = runtime().pools().Find(handle).value();
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   const CUdeviceptr block = runtime().AllocateFrom(handle, 30 * kMiB, stream).value();
   HeldWork work(driver(), stream, block);
   ASSERT_TRUE(runtime().DestroyPool(handle).ok());

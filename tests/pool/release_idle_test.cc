@@ -27,7 +27,6 @@ class ReleaseIdle : public PoolTest, public ::testing::WithParamInterface<Mode> 
   CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
     return runtime().AllocateFrom(pool, bytes, stream).value();
   }
-  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
   uint64_t Release(DeviceWork work = DeviceWork::kMayWork) { return runtime().search().ReleaseIdle(0, work); }
 
  private:

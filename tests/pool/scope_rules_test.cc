@@ -39,7 +39,6 @@ class ScopeRules : public PoolTest {
     return name;
   }
   CUdeviceptr Fill(PoolHandle pool) { return runtime().AllocateFrom(pool, kLimit, stream_.get()).value(); }
-  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
   CUstream stream() const { return stream_.get(); }
 
   static constexpr uint64_t kLimit = 20 * kMiB;

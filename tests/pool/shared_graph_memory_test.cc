@@ -19,7 +19,6 @@ class SharedGraphMemory : public PoolTest, public ::testing::WithParamInterface<
   CUdeviceptr Allocate(uint64_t bytes, const TestStream& stream) {
     return runtime().AllocateFrom(pool_, bytes, stream.get()).value();
   }
-  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
   uint64_t reserved() { return CountersOf(pool_).reserved_bytes.current; }
   void Begin(AnnouncedCapture& capture, const TestStream& stream) {
     const Status begun = capture.Begin(runtime(), pool_, stream.get());

@@ -29,10 +29,7 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
   void TearDown() override {
     if (pool_ == 0) return;
     for (const CUdeviceptr block : blocks_) {
-      uint64_t wrong = 0;
-      Compare(nullptr, block, 4096, 9, &wrong);
-      EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-      EXPECT_EQ(wrong, 0u);
+      ExpectBytes(nullptr, block, 4096, 9);
       EXPECT_TRUE(runtime().Free(block).ok());
     }
     CheckInvariants(pool());

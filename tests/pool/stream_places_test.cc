@@ -44,8 +44,7 @@ class StreamPlacesOfPools : public PoolTest {
 
   // On the device that is current.
   CUstream NewStream() {
-    CUstream stream = nullptr;
-    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    const CUstream stream = PoolTest::NewStream();
     EXPECT_TRUE(runtime().PromiseStream(stream).ok());
     streams_.push_back(stream);
     return stream;
@@ -55,7 +54,6 @@ class StreamPlacesOfPools : public PoolTest {
     EXPECT_TRUE(block.ok()) << block.status().message();
     return block.ok() ? *block : 0;
   }
-  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
   // What was written last, by the block's owner.
   void ExpectBytes(CUstream stream, CUdeviceptr block) {
     std::vector<uint8_t> bytes(kBlock);

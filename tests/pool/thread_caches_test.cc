@@ -18,7 +18,6 @@ class ThreadCaches : public PoolTest {
   CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
     return runtime().AllocateFrom(pool, bytes, stream).value();
   }
-  void Free(CUdeviceptr address) { ExpectOk(runtime().Free(address)); }
   uint64_t CachedBytes(PoolHandle pool) { return Get(pool).Statistics().cached_bytes; }
 };
 
