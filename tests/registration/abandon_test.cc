@@ -66,10 +66,7 @@ class Abandon : public SymmetricTest {
   }
   std::vector<uint64_t> FreeMemories() {
     std::vector<uint64_t> bytes(static_cast<size_t>(group().size()));
-    ExpectOk(Run([&](Rank& rank) {
-      bytes[static_cast<size_t>(rank.number)] = FreeMemory();
-      return Status();
-    }));
+    ForEach([&](Rank& rank) { bytes[static_cast<size_t>(rank.number)] = FreeMemory(); });
     return bytes;
   }
 
@@ -192,11 +189,10 @@ TEST_F(GivenUpWindows, FailInTheAbortWhereTheyAreNotFinished) {
   GiveUpOnRankZero();
   ExpectOk({SetOf(0).EndUnfinished(CommunicatorOf(0), 1)});
   EXPECT_EQ(SetOf(0).held_bytes(), 0u) << "NCCL never had it";
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     Abort(rank);
     FreeMemoryOf(rank);
-    return Status();
-  }));
+  });
 }
 
 TEST_F(GivenUpWindows, ThatNcclWouldNotEndAreHeldAndTold) {

@@ -72,12 +72,11 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
     }
   }
   void ReplayAll(int seed) {
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       for (size_t size = 0; size < sizes_.size(); ++size) {
         Replay(rank, sizes_[size], captured_[size][static_cast<size_t>(rank.number)], seed);
       }
-      return Status();
-    }));
+    });
   }
   void EndAll() {
     for (const std::vector<Buffers>& ranks : captured_) {

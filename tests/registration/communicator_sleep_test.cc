@@ -35,11 +35,10 @@ class CommunicatorSleep : public SymmetricTest {
   CommunicatorMemory Memory(int rank) { return MemoryOf(driver(), group()[rank].communicator).value(); }
   std::vector<size_t> FreeBytes() {
     std::vector<size_t> all_free(static_cast<size_t>(group().size()));
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       size_t total = 0;
       EXPECT_EQ(driver().cuda.cuMemGetInfo(&all_free[static_cast<size_t>(rank.number)], &total), CUDA_SUCCESS);
-      return Status();
-    }));
+    });
     return all_free;
   }
   void ExpectAllAsleep(bool asleep) {
@@ -47,11 +46,10 @@ class CommunicatorSleep : public SymmetricTest {
   }
   std::vector<ncclComm_t> SplitFrom(const std::vector<ncclComm_t>& parents) {
     std::vector<ncclComm_t> children(parents.size());
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       const auto number = static_cast<size_t>(rank.number);
       EXPECT_EQ(driver().nccl.ncclCommSplit(parents[number], 0, rank.number, &children[number], nullptr), ncclSuccess);
-      return Status();
-    }));
+    });
     return children;
   }
 };
@@ -242,10 +240,7 @@ TEST_F(CommunicatorSleep, OfCommunicatorsThatShareResourcesIsRefusedAndChangesNo
 
 TEST_F(CommunicatorSleep, ByTheProgramItselfIsNotOurs) {
   const auto with_nccl = [&](ncclResult_t (*call)(ncclComm_t)) {
-    ExpectOk(Run([&](Rank& rank) {
-      EXPECT_EQ(call(rank.communicator), ncclSuccess);
-      return Status();
-    }));
+    ForEach([&](Rank& rank) { EXPECT_EQ(call(rank.communicator), ncclSuccess); });
   };
   with_nccl([](ncclComm_t comm) { return SharedDriver()->nccl.ncclCommSuspend(comm, NCCL_SUSPEND_MEM); });
   ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "the communicator is asleep");
@@ -274,10 +269,7 @@ TEST_F(CommunicatorSleep, WithoutRoomOnOneDeviceSleepsOnEverywhereAndNamesTheHol
 // One that was aborted in its sleep left its address to another.
 TEST_F(CommunicatorSleep, IsForgottenWithItsCommunicator) {
   ExpectOk(Sleep());
-  ExpectOk(Run([&](Rank& rank) {
-    EXPECT_EQ(driver().nccl.ncclCommResume(rank.communicator), ncclSuccess);
-    return Status();
-  }));
+  ForEach([&](Rank& rank) { EXPECT_EQ(driver().nccl.ncclCommResume(rank.communicator), ncclSuccess); });
   ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "the communicator is not asleep");
   ExpectOk(Sleep());
   ExpectOk(Wake());
@@ -296,13 +288,12 @@ TEST_F(CommunicatorSleep, NamesARankThatDoesNotCome) {
     ExpectFailure(status, StatusCode::kDeadlineExceeded, "abort the communicator");
   }
   ExpectAllAsleep(false);
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     EXPECT_EQ(PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive).code(),
               StatusCode::kOk);
     EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess);
     rank.communicator = nullptr;
-    return Status();
-  }));
+  });
 }
 
 }  // namespace

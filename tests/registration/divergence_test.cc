@@ -2,6 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/library/registration/home_links.h"
+#include "src/library/registration/wire.h"
+
 namespace commpool::internal {
 namespace {
 
@@ -128,6 +140,252 @@ TEST(SequenceComparison, OfOneThatIsFarBehindForgetsTheOldestCalls) {
   ASSERT_TRUE(difference.has_value());
   EXPECT_NE(difference->find("(call 10), or an earlier call was different"), std::string::npos) << *difference;
 }
+
+// Publishers of several ranks, as threads of this process: every rank names the one that differs.
+
+// The part of a rank's pool that publishes.
+struct PublishingRank {
+  std::unique_ptr<AgreementChannel> channel;
+  engine::SequenceLog log;
+  Divergence divergence;
+  std::unique_ptr<Publisher> publisher;
+
+  void Allocate(uint64_t bytes) {
+    log.Append(SequenceCall::kAllocate, bytes);
+    publisher->Offer(log);
+  }
+};
+
+class Publishers : public ::testing::Test {
+ protected:
+  void Start(size_t ranks) {
+    Listener listener = Listener::Open().value();
+    const std::string address = listener.address();
+    for (size_t rank = 0; rank < ranks; ++rank) ranks_.emplace_back();
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const LinkOptions options{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
+        const std::shared_ptr<HomeLink> link = rank == 0 ? HomeLink::Accept(options, std::move(listener)).value()
+                                                         : HomeLink::Join(options, address).value();
+        ranks_[rank].channel = std::make_unique<LinkChannel>(link, kFirstChannel, options.deadline);
+        std::unique_ptr<BackgroundLine> line = ranks_[rank].channel->OpenBackground();
+        ASSERT_NE(line, nullptr);
+        ranks_[rank].publisher =
+            std::make_unique<Publisher>(options.rank, options.ranks, std::move(line), ranks_[rank].divergence);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void AllocateOnAll(uint64_t calls) {
+    for (uint64_t call = 0; call < calls; ++call) {
+      for (PublishingRank& rank : ranks_) rank.Allocate(512 + call);
+    }
+  }
+
+  // Waits until the rank has heard of a difference.
+  static std::string Heard(const PublishingRank& rank) {
+    const Deadline deadline = DeadlineAfter(std::chrono::seconds(30));
+    while (!rank.divergence.known() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(rank.divergence.known());
+    return rank.divergence.status().message();
+  }
+  void ExpectHeardByAll(const std::string& difference) {
+    for (const PublishingRank& rank : ranks_) EXPECT_EQ(Heard(rank), SequencesDiffer(difference).message());
+  }
+
+  std::deque<PublishingRank> ranks_;
+};
+
+TEST_F(Publishers, NameTheFirstOfSwappedCallsOnEveryRank) {
+  Start(4);
+  AllocateOnAll(100);
+  for (PublishingRank& rank : ranks_) {
+    const bool swapped = &rank == &ranks_[2];
+    for (const uint64_t bytes : {swapped ? 2000 : 1000, swapped ? 1000 : 2000}) rank.Allocate(bytes);
+  }
+  AllocateOnAll(128 - 102);
+  ExpectHeardByAll("rank 0 made allocate 1,000 bytes (call 100), rank 2 made allocate 2,000 bytes (call 100)");
+}
+
+TEST_F(Publishers, OfDifferentSpeedFailOnlyWhereCallsDiffer) {
+  Start(3);
+  for (PublishingRank& rank : ranks_) {  // one after the other, so each is a whole run ahead of the next
+    for (uint64_t call = 0; call < 30 * Publisher::kEvery; ++call) rank.Allocate(call + 1);
+  }
+  for (PublishingRank& rank : ranks_) EXPECT_FALSE(rank.divergence.known());
+  ranks_[1].Allocate(7);  // the comparison finds exactly this call, so all earlier ones were compared and equal
+  ranks_[0].Allocate(8);
+  ranks_[2].Allocate(8);
+  AllocateOnAll(Publisher::kEvery - 1);
+  ExpectHeardByAll("rank 0 made allocate 8 bytes (call 1920), rank 1 made allocate 7 bytes (call 1920)");
+}
+
+TEST_F(Publishers, ThatDieAreComparedNoMore) {
+  Start(3);
+  ranks_[1].Allocate(1);  // never published
+  ranks_[1].publisher.reset();
+  ranks_[0].Allocate(3);
+  ranks_[2].Allocate(4);
+  for (uint64_t call = 1; call < Publisher::kEvery; ++call) {
+    for (PublishingRank* rank : {&ranks_[0], &ranks_[2]}) rank->Allocate(512);
+  }
+  const std::string difference = "rank 0 made allocate 3 bytes (call 0), rank 2 made allocate 4 bytes (call 0)";
+  for (const size_t rank : {0, 2}) EXPECT_EQ(Heard(ranks_[rank]), SequencesDiffer(difference).message());
+}
+
+TEST_F(Publishers, ContinueSilentlyWithoutRankZero) {
+  Start(2);
+  ranks_[0].publisher.reset();
+  for (uint64_t call = 0; call < 2 * Publisher::kMostOffered; ++call) ranks_[1].Allocate(call + 1);
+  EXPECT_FALSE(ranks_[1].divergence.known());
+}
+
+TEST_F(Publishers, EndWhileCallsAreUnderWay) {
+  Start(2);
+  AllocateOnAll(10 * Publisher::kEvery);
+}
+
+// The test plays the other one of two ranks.
+struct Told {
+  std::vector<std::string> messages = {};
+  std::vector<std::string> sent = {};
+  bool takes_more = true;
+  bool stopped = false;
+};
+
+class ToldLine : public BackgroundLine {
+ public:
+  enum class Wakes { kAtOnce, kNever };
+  explicit ToldLine(Told& told, Wakes wakes = Wakes::kAtOnce) : told_(told), wakes_(wakes) {}
+  void Work() { work_(); }
+  void Start(std::function<void()> work) override { work_ = std::move(work); }
+  void Stop() override { told_.stopped = true; }
+  void Wake() override {
+    if (wakes_ == Wakes::kAtOnce) Work();
+  }
+  bool takes_more() override { return told_.takes_more; }
+  void Send(const std::string& message) override { told_.sent.push_back(message); }
+  std::deque<BackgroundMessage> Receive() override {
+    std::deque<BackgroundMessage> received;
+    for (std::string& message : std::exchange(told_.messages, {})) received.push_back({1, std::move(message)});
+    return received;
+  }
+  bool HasGone(int) override { return false; }
+
+ private:
+  Told& told_;
+  const Wakes wakes_;
+  std::function<void()> work_;
+};
+
+// So many calls of one size.
+void Make(engine::SequenceLog& log, Publisher& publisher, uint64_t calls, uint64_t bytes) {
+  for (uint64_t call = 0; call < calls; ++call) {
+    log.Append(SequenceCall::kAllocate, bytes);
+    publisher.Offer(log);
+  }
+}
+
+TEST(Publisher, KeepsItsCallsWhileTheLineTakesNoMore) {
+  Told told{.takes_more = false};
+  Divergence unused;
+  engine::SequenceLog log;
+  const auto publisher = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(told), unused);
+  Make(log, *publisher, 2 * Publisher::kEvery, 512);
+  EXPECT_TRUE(told.sent.empty());
+  told.takes_more = true;
+  Make(log, *publisher, Publisher::kEvery, 512);
+  ASSERT_EQ(told.sent.size(), 1u) << "all of them at once";
+  EXPECT_EQ(Decode<PublishedCalls>(told.sent[0], 1)->calls.size(), 3 * Publisher::kEvery);
+}
+
+TEST(Publisher, KeepsTheOldestCallsInOrderWhereItHasNoRoomForAll) {
+  Told told{.takes_more = false};
+  Divergence unused;
+  engine::SequenceLog log;
+  const auto publisher = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(told), unused);
+  Make(log, *publisher, Publisher::kMostOffered + Publisher::kEvery, 512);
+  told.takes_more = true;
+  Make(log, *publisher, Publisher::kEvery, 512);
+  ASSERT_EQ(told.sent.size(), 1u);
+  const Result<PublishedCalls> published = Decode<PublishedCalls>(told.sent[0], 1);
+  ASSERT_TRUE(published.ok()) << published.status().message();
+  ASSERT_EQ(published->calls.size(), Publisher::kMostOffered);
+  for (uint64_t number = 0; number < Publisher::kMostOffered; ++number)
+    EXPECT_EQ(published->calls[number].number, number);
+  Make(log, *publisher, Publisher::kEvery, 512);
+  ASSERT_EQ(told.sent.size(), 2u) << "there is room again";
+}
+
+// The line has its own thread here, as a link's has.
+TEST(Publisher, LosesNothingBetweenTwoThreads) {
+  constexpr uint64_t kCalls = 64 * Publisher::kEvery;
+  Told told{};
+  Divergence unused;
+  engine::SequenceLog log;
+  auto line = std::make_unique<ToldLine>(told, ToldLine::Wakes::kNever);
+  ToldLine& works = *line;
+  const auto publisher = std::make_unique<Publisher>(1, 2, std::move(line), unused);
+  std::atomic<bool> over{false};
+  std::thread watcher([&] {
+    while (!over) works.Work();
+    works.Work();
+  });
+  Make(log, *publisher, kCalls, 512);
+  over = true;
+  watcher.join();
+  uint64_t next = 0;
+  for (const std::string& message : told.sent) {
+    for (const engine::SequenceEntry& call : Decode<PublishedCalls>(message, 1).value().calls) {
+      ASSERT_EQ(call.number, next++);
+    }
+  }
+  EXPECT_EQ(next, kCalls);
+}
+
+TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {
+  Told of_one{};
+  Told of_zero{};
+  Divergence unused;
+  Divergence divergence;
+  engine::SequenceLog log_of_one;
+  engine::SequenceLog log;
+  {
+    const auto one = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(of_one), unused);
+    Make(log_of_one, *one, 3 * Publisher::kEvery, 512);
+    const auto zero = std::make_unique<Publisher>(0, 2, std::make_unique<ToldLine>(of_zero), divergence);
+    for (const std::string& message : of_one.sent) {
+      of_zero.messages = {message};
+      Make(log, *zero, Publisher::kEvery, 1024);
+    }
+    EXPECT_TRUE(divergence.known());
+    EXPECT_EQ(of_zero.sent.size(), 1u);
+    EXPECT_FALSE(of_zero.stopped);
+  }
+  EXPECT_TRUE(of_zero.stopped && of_one.stopped);
+}
+
+TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
+  Told told{};
+  Divergence divergence;
+  const auto publisher = std::make_unique<Publisher>(0, 2, std::make_unique<ToldLine>(told), divergence);
+  engine::SequenceLog log;
+  const auto make_calls = [&] {
+    for (uint64_t call = 0; call < Publisher::kEvery; ++call) log.Append(SequenceCall::kAllocate, 512);
+    publisher->Offer(log);
+  };
+  const std::string one_call = Encode(PublishedCalls{{engine::SequenceEntry{}}});
+  told.messages = {one_call.substr(0, one_call.size() - 1)};
+  make_calls();
+  EXPECT_FALSE(divergence.known());
+  told.messages = {one_call};
+  make_calls();
+  EXPECT_TRUE(divergence.known()) << "a call whose hash is 0 is no call of rank 0";
+}
+
+TEST(Publisher, GetsNoLineWhereARankIsAlone) { EXPECT_EQ(MakeSelfChannel()->OpenBackground(), nullptr); }
 
 }  // namespace
 }  // namespace commpool::internal

@@ -62,10 +62,7 @@ TEST_F(Lifetimes, AnAbortedCommunicatorIsAbandonedAsOftenAsOneLikes) {
   AllowLeak("physical memory");
   const std::vector<ncclComm_t> second = group().ConnectFrom(0);
   ExpectOk(Register(second));
-  ExpectOk(Run([&](Rank& rank) {
-    EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess);
-    return Status();
-  }));
+  ForEach([&](Rank& rank) { EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess); });
   ExpectOk(Abandon(second));
   ExpectOk(Abandon(second));
   EXPECT_EQ(RegisteredSegments(0), 1u);
@@ -144,11 +141,10 @@ TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
 
 TEST_F(Lifetimes, ASplitHasNoRegistrationsAndItsParentKeepsThem) {
   std::vector<ncclComm_t> split(static_cast<size_t>(group().size()));
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     ncclComm_t& child = split[static_cast<size_t>(rank.number)];
     EXPECT_EQ(driver().nccl.ncclCommSplit(rank.communicator, 0, rank.number, &child, nullptr), ncclSuccess);
-    return Status();
-  }));
+  });
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   Rank& rank = group()[0];
   ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
@@ -189,11 +185,10 @@ TEST_F(Lifetimes, ARevokedCommunicatorIsAbandoned) {
   if (driver().nccl.ncclCommRevoke == nullptr) GTEST_SKIP() << "ncclCommRevoke came with NCCL 2.28.7";
   const std::vector<ncclComm_t> second = group().ConnectFrom(0);
   ExpectOk(Register(second));
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     EXPECT_EQ(driver().nccl.ncclCommRevoke(Of(second, rank), NCCL_REVOKE_DEFAULT), ncclSuccess);
     EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess);
-    return Status();
-  }));
+  });
   ExpectOk(Abandon(second));
   EXPECT_EQ(RegisteredSegments(0), 1u);
   ExpectOk(Reserve(4 * kMiB));

@@ -47,6 +47,13 @@ Statuses RankGroup::Run(const std::function<Status(Rank&)>& body) {
   });
 }
 
+void RankGroup::ForEach(const std::function<void(Rank&)>& body) {
+  ExpectOk(Run([&](Rank& rank) {
+    body(rank);
+    return Status();
+  }));
+}
+
 std::vector<ncclComm_t> RankGroup::ConnectFrom(int first, const ncclConfig_t& config) {
   const NcclLibrary& nccl = SharedDriver()->nccl;
   ncclUniqueId id;
@@ -65,13 +72,12 @@ std::vector<ncclComm_t> RankGroup::ConnectFrom(int first, const ncclConfig_t& co
 }
 
 void RankGroup::Destroy(std::vector<ncclComm_t>& communicators) {
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     ncclComm_t communicator = std::exchange(communicators[static_cast<size_t>(rank.number)], nullptr);
     if (communicator != nullptr) {
       EXPECT_EQ(SharedDriver()->nccl.ncclCommDestroy(communicator), ncclSuccess);
     }
-    return Status();
-  }));
+  });
 }
 
 void ExpectOk(const Statuses& statuses) {

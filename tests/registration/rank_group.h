@@ -45,6 +45,8 @@ class RankGroup {
 
   // Makes the rank's device current on its thread.
   Statuses Run(const std::function<Status(Rank&)>& body);
+  // The same for what cannot fail but by its own expectations.
+  void ForEach(const std::function<void(Rank&)>& body);
 
   // A communicator over the ranks from `first` on; null on the others. One that does not block may not be ready yet.
   // The caller destroys it.

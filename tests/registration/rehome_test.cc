@@ -23,20 +23,18 @@ class Rehome : public SymmetricTest {
   }
   // Writes each rank's number into its block.
   void WriteNumbers(const std::vector<CUdeviceptr>& blocks) {
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
       EXPECT_EQ(driver().cuda.cuMemcpyHtoD(block, &rank.number, sizeof(int)), CUDA_SUCCESS);
-      return Status();
-    }));
+    });
   }
   void ExpectNumbers(const std::vector<CUdeviceptr>& blocks) {
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       int number = -1;
       const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
       EXPECT_EQ(driver().cuda.cuMemcpyDtoH(&number, block, sizeof(int)), CUDA_SUCCESS);
       EXPECT_EQ(number, rank.number);
-      return Status();
-    }));
+    });
   }
   // Blocks from equal calls lie at equal offsets in windows, and their ranks agree on all calls.
   void ExpectSymmetricFrom(int first) {
@@ -166,12 +164,11 @@ TEST_F(Rehome, IsRefusedWhileAGraphLivesThatCapturedWithThePool) {
 TEST_F(Rehome, EndsADivergence) {
   CreateAndReserve(2 * kMiB);
   std::vector<CUdeviceptr> blocks(static_cast<size_t>(group().size()));
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     const uint64_t bytes = rank.number == 0 ? kMiB : kMiB / 2;
     blocks[static_cast<size_t>(rank.number)] =
         PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number)).value();
-    return Status();
-  }));
+  });
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Verify(); }), StatusCode::kDisagreement,
                 "made allocate");
   Free(blocks);

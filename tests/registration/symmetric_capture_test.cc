@@ -39,11 +39,10 @@ class SymmetricCapture : public SymmetricTest {
   // Another stream on each rank, and the release of all of them.
   void MakeOthers() {
     others_.resize(graphs_.size());
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       EXPECT_EQ(driver().cuda.cuStreamCreate(&others_[static_cast<size_t>(rank.number)], CU_STREAM_NON_BLOCKING),
                 CUDA_SUCCESS);
-      return Status();
-    }));
+    });
   }
   CUstream OtherOf(const Rank& rank) const { return others_[static_cast<size_t>(rank.number)]; }
   void ReleaseOthers() {
@@ -133,21 +132,19 @@ TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
 TEST_F(SymmetricCapture, OfABlockingStreamIsNotBrokenByAPoolThatIsMadeMeanwhile) {
   std::vector<CUstream> blocking(static_cast<size_t>(group().size()));
   const CudaDriver& cuda = driver().cuda;
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     CUstream& own = blocking[static_cast<size_t>(rank.number)];
     EXPECT_EQ(cuda.cuStreamCreate(&own, CU_STREAM_DEFAULT), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    return Status();
-  }));
+  });
   ExpectOk(Create());
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     const CUstream own = blocking[static_cast<size_t>(rank.number)];
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda.cuStreamEndCapture(own, &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuStreamDestroy(own), CUDA_SUCCESS);
-    return Status();
-  }));
+  });
 }
 
 TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {

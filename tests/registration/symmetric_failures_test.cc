@@ -117,12 +117,11 @@ TEST_F(SymmetricPoolFailure, DifferentCallsFailOnAll) {
 
 TEST_F(SymmetricPoolFailure, ADifferentSequenceIsTracedToItsFirstCall) {
   ExpectOk(Create());
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     // Refused, because the pool is empty; still part of the sequence.
     EXPECT_EQ(AllocateOn(rank, 1000).code(), StatusCode::kExhausted);
     EXPECT_EQ(AllocateOn(rank, rank.number == last() ? 3000 : 2000).code(), StatusCode::kExhausted);
-    return Status();
-  }));
+  });
   for (int time = 0; time < 2; ++time) {
     const Statuses statuses = Reserve(2 * kMiB);
     ExpectFailure(statuses, StatusCode::kDisagreement, "rank 0 made refused allocation of 2,000 bytes (call 2)");
@@ -327,6 +326,94 @@ TEST_F(SymmetricPoolFailure, APoolDestroyedWithoutCloseWarnsAndKeepsItsWindows) 
   EXPECT_FALSE(EmulatorLeaks().empty());
   End();
   EXPECT_FALSE(TakeReports().empty());  // reports communicators that end with registrations
+}
+
+// Ranks stay away from a collective call, or leave: the others end within the deadline and name them.
+
+class LateRank : public SymmetricTest {
+ protected:
+  Statuses CreateWithShortDeadline() {
+    return Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
+  }
+  // The other ranks' results of a reserve that the last rank does not make.
+  Statuses ReserveWithoutTheLast() {
+    Statuses statuses =
+        Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).mode().Reserve(2 * kMiB); });
+    statuses.pop_back();
+    return statuses;
+  }
+};
+
+TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
+  ExpectOk(CreateWithShortDeadline());
+  ExpectFailure(ReserveWithoutTheLast(), StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  ExpectFailure(PoolOf(group()[0]).Close(), StatusCode::kDeadlineExceeded, "an earlier call of the ranks failed");
+  DestroyPools();  // the pool holds nothing
+}
+
+// A call after the communicator's end releases what the all-gather used.
+TEST_F(LateRank, ThatMakesNoPoolCostsNoMemoryOnceTheCommunicatorIsAborted) {
+  COMMPOOL_REQUIRE_EMULATOR("its leaks are looked for");
+  const std::vector<std::string> before = EmulatorLeaks();
+  const std::vector<ncclComm_t> home = group().ConnectFrom(0);
+  ExpectFailure(Run([&](Rank& rank) {
+                  if (rank.number == last()) return Status(StatusCode::kDeadlineExceeded, "not every rank creates");
+                  PoolConfiguration configuration = Configured(rank);
+                  configuration.home = home[static_cast<size_t>(rank.number)];
+                  configuration.deadline_ms = 300;
+                  return runtime().CreatePool(configuration).status();
+                }),
+                StatusCode::kDeadlineExceeded, "not every rank creates");
+  EXPECT_GT(EmulatorLeaks().size(), before.size()) << "NCCL's kernels wait, and use it";
+  for (const ncclComm_t communicator : home) EXPECT_EQ(driver().nccl.ncclCommAbort(communicator), ncclSuccess);
+  ExpectOk(Create());
+  ExpectOk(Close());
+}
+
+TEST_F(LateRank, ThatDestroyedItsPoolIsNamedAtOnce) {
+  ExpectOk(Create());
+  ReleasePoolOf(last());
+  ExpectFailure(ReserveWithoutTheLast(), StatusCode::kRemoteFailure, "rank " + std::to_string(last()) + ": ");
+  DestroyPools();
+}
+
+// A peer's work never ends, because a rank stays away from its collective. A revoke waits for it no longer than the
+// pool's deadline.
+
+class BusyPeer : public SymmetricTest {
+ protected:
+  Status SumOn(Rank& rank) {
+    CUdeviceptr& memory = memory_[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuMemAlloc(&memory, kKiB), CUDA_SUCCESS);
+    auto* const data = reinterpret_cast<void*>(memory);
+    EXPECT_EQ(driver().nccl.ncclAllReduce(data, data, kKiB / sizeof(float), ncclFloat, ncclSum, rank.communicator,
+                                          rank.stream),
+              ncclSuccess);
+    return Status();
+  }
+
+  std::vector<CUdeviceptr> memory_ = std::vector<CUdeviceptr>(8);
+};
+
+TEST_F(BusyPeer, FailsARevokeAtTheDeadline) {
+  COMMPOOL_REQUIRE_EMULATOR("NCCL's first collective connects the ranks, so those on time wait on the host");
+  AllowLeak("primary context");  // the peer's: a thread still waits in it
+  PoolConfiguration configuration;
+  configuration.name = "shared";
+  configuration.deadline_ms = 200;
+  const PoolHandle handle = runtime().CreatePool(configuration).value();
+  const std::shared_ptr<Pool> pool = runtime().pools().Find(handle).value();
+  if (!pool->segments().peers.Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? Status() : SumOn(rank); }));
+  ExpectFailure(pool->segments().peers.Revoke({1}), StatusCode::kDeadlineExceeded,
+                "device 1 is still busy after 200 ms");
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? SumOn(rank) : Status(); }));
+  ForEach([&](Rank& rank) {
+    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuMemFree(memory_[static_cast<size_t>(rank.number)]), CUDA_SUCCESS);
+  });
+  ExpectOk({pool->segments().peers.Revoke({1}), runtime().DestroyPool(handle)});
 }
 
 }  // namespace

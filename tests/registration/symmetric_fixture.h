@@ -41,6 +41,7 @@ class SymmetricTest : public DriverTest {
   PoolHandle HandleOf(const Rank& rank) const { return handles_[static_cast<size_t>(rank.number)]; }
 
   Statuses Run(const std::function<Status(Rank&)>& body) { return group_->Run(body); }
+  void ForEach(const std::function<void(Rank&)>& body) { group_->ForEach(body); }
   Statuses Reserve(uint64_t bytes);
   Statuses Reclaim();
   Statuses Trim(uint64_t keep_bytes);

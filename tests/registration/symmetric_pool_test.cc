@@ -83,11 +83,10 @@ TEST_F(SymmetricPoolLife, ADeferredFreeWaitsForReclaim) {
   ExpectFailure(
       Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
       StatusCode::kExhausted, "or reclaim() once every rank has freed as much in one piece");
-  ExpectOk(Run([&](Rank& rank) {
+  ForEach([&](Rank& rank) {
     Result<uint64_t> reclaimed = PoolOf(rank).mode().Reclaim();
     EXPECT_EQ(reclaimed.value(), 2 * kMiB);
-    return Status();
-  }));
+  });
   EXPECT_EQ(Allocate(2 * kMiB), blocks);
   Free(blocks);
 }
@@ -177,10 +176,7 @@ TEST_F(SymmetricPoolLife, TrimGivesTheLastSegmentsBackOnEveryRank) {
   CreateAndReserve(2 * kMiB);
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
-  ExpectOk(Run([&](Rank& rank) {
-    EXPECT_EQ(PoolOf(rank).Trim(0).value(), 4 * kMiB);
-    return Status();
-  }));
+  ForEach([&](Rank& rank) { EXPECT_EQ(PoolOf(rank).Trim(0).value(), 4 * kMiB); });
   EXPECT_EQ(RegisteredSegments(last()), 1u);
   Free(blocks);
   ExpectOk(Trim(0));
@@ -208,6 +204,162 @@ TEST_F(SymmetricPoolLife, ClosesTwice) {
   EXPECT_EQ(ReservedBytes(0), 0u);
   ExpectOk(Close());
   ExpectFailure(PoolOf(group()[0]).mode().Reserve(2 * kMiB), StatusCode::kFailedPrecondition, "is closed");
+}
+
+// granularity_bytes on symmetric pools: every rank's segments are multiples of it, and ranks must ask for the same.
+
+using SymmetricGranularity = SymmetricTest;
+
+TEST_F(SymmetricGranularity, RoundsEverySegmentUp) {
+  CreateAndReserve(2 * kMiB,
+                   [](const Rank&, PoolConfiguration& configuration) { configuration.granularity_bytes = 8 * kMiB; });
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 8 * kMiB);
+  ExpectOk(Reserve(9 * kMiB));
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 24 * kMiB);
+}
+
+TEST_F(SymmetricGranularity, IsComparedBetweenRanks) {
+  const Statuses statuses = Create([&](const Rank& rank, PoolConfiguration& configuration) {
+    if (rank.number == last()) configuration.granularity_bytes = 8 * kMiB;
+  });
+  for (const Status& status : statuses) {
+    ExpectFailure(status, StatusCode::kDisagreement, "granularity: rank 0 default, rank ");
+  }
+}
+
+// A device's limit also holds for symmetric pools: a rank without room fails the step on all ranks.
+
+class SymmetricLimit : public SymmetricTest {
+ protected:
+  MemoryAccount& Account(int device) { return runtime().devices().Get(device).value()->account(); }
+  // Of every rank's device.
+  void SetLimits(uint64_t bytes) {
+    for (int rank = 0; rank <= last(); ++rank) Account(rank).SetLimit(bytes);
+  }
+  void ExpectRoom(uint64_t bytes) {
+    for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Account(rank).Room(), bytes) << "rank " << rank;
+  }
+};
+
+TEST_F(SymmetricLimit, OfOneRankFailsAReserveOnAllAndThePoolIsAsBefore) {
+  ExpectOk(Create());
+  SetLimits(32 * kMiB);
+  ExpectOk(Reserve(4 * kMiB));
+  Account(last()).SetLimit(8 * kMiB);
+  ExpectFailure(Reserve(16 * kMiB), StatusCode::kOutOfMemory, "the limit of device " + std::to_string(last()));
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 4 * kMiB);
+  EXPECT_EQ(Account(0).Room(), 28 * kMiB);
+  Account(last()).SetLimit(32 * kMiB);
+  ExpectOk(Reserve(16 * kMiB));
+  ExpectRoom(12 * kMiB);
+}
+
+TEST_F(SymmetricLimit, IsSharedWithFixedPools) {
+  ExpectOk(Create());
+  SetLimits(32 * kMiB);
+  ExpectOk(Reserve(24 * kMiB));
+  PoolConfiguration configuration;
+  configuration.name = "fixed";
+  const PoolHandle fixed = runtime().CreatePool(configuration).value();
+  ExpectFailure(runtime().AllocateFrom(fixed, 16 * kMiB, nullptr).status(), StatusCode::kOutOfMemory,
+                "the limit of device 0");
+  ExpectOk(Trim(0));
+  Result<CUdeviceptr> block = runtime().AllocateFrom(fixed, 16 * kMiB, nullptr);
+  ASSERT_TRUE(block.ok()) << block.status().message();
+  ExpectFailure(Reserve(24 * kMiB), StatusCode::kOutOfMemory, "the limit of device 0");
+  ExpectOk({runtime().Free(*block), runtime().DestroyPool(fixed)});
+}
+
+TEST_F(SymmetricLimit, GetsBackWhatCloseGivesBack) {
+  ExpectOk(Create());
+  SetLimits(32 * kMiB);
+  ExpectOk(Reserve(24 * kMiB));
+  ExpectOk(Close());
+  ExpectRoom(32 * kMiB);
+}
+
+TEST_F(SymmetricLimit, LosesNothingByAStepThatFails) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  SetLimits(32 * kMiB);
+  {
+    const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1});
+    ExpectFailure(Reserve(4 * kMiB), StatusCode::kOutOfMemory, "making a segment of 4 MiB failed on rank ");
+  }
+  ExpectRoom(32 * kMiB);
+  {
+    const InjectedFault all({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = group().size()});
+    ExpectFailure(Reserve(4 * kMiB), StatusCode::kCommunicatorError, "registering a segment of 4 MiB failed on rank ");
+  }
+  ExpectRoom(32 * kMiB);
+}
+
+// Symmetric pools of programs whose streams die: no rank asks a stream, and none takes another block than the others.
+
+class SymmetricStreams : public SymmetricTest {
+ protected:
+  static void MayDie(const Rank&, PoolConfiguration& configuration) { configuration.streams = Streams::kMayDie; }
+  static CUstream NewStream() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(SharedDriver()->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
+  static void Destroy(CUstream stream) { EXPECT_EQ(SharedDriver()->cuda.cuStreamDestroy(stream), CUDA_SUCCESS); }
+  // Allocates on a stream, writes, destroys the stream and frees, in this order.
+  Status UseOnce(const Rank& rank) {
+    const CUstream stream = NewStream();
+    const Result<CUdeviceptr> block = runtime().AllocateFrom(HandleOf(rank), kMiB, stream);
+    if (block.ok()) {
+      EXPECT_EQ(driver().cuda.cuMemsetD8Async(*block, 1, kMiB, stream), CUDA_SUCCESS);
+    }
+    Destroy(stream);
+    return block.ok() ? runtime().Free(*block) : block.status();
+  }
+};
+
+TEST_F(SymmetricStreams, ThatDiedGiveTheirMemoryInAReclaimThatWaits) {
+  CreateAndReserve(2 * kMiB, MayDie);
+  for (int step = 0; step < 5; ++step) {
+    ExpectOk(Run([&](Rank& rank) { return UseOnce(rank); }));
+    ExpectOk(Reclaim());
+    for (const CUdeviceptr whole : Allocate(2 * kMiB)) EXPECT_TRUE(runtime().Free(whole).ok());
+    ExpectOk(Reclaim());
+  }
+}
+
+TEST_F(SymmetricStreams, ThatWereRecordedForABlockAndDiedAreWaitedForTheSameWay) {
+  CreateAndReserve(2 * kMiB, MayDie);
+  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  ExpectOk(Run([&](Rank& rank) {
+    const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    const CUstream reader = NewStream();
+    EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, reader), CUDA_SUCCESS);
+    Status status = runtime().RecordStream(block, reader);
+    Destroy(reader);
+    return status.ok() ? runtime().Free(block) : status;
+  }));
+  ExpectOk(Reclaim());
+  Free(Allocate(2 * kMiB));
+}
+
+TEST_F(SymmetricStreams, HaveToBePromisedWhereFreesAreOrdered) {
+  CreateAndReserve(2 * kMiB, [](const Rank& rank, PoolConfiguration& configuration) {
+    MayDie(rank, configuration);
+    configuration.frees = engine::FreeOrder::kOrdered;
+  });
+  for (const Status& status : Run([&](Rank& rank) { return UseOnce(rank); })) {
+    ExpectFailure(status, StatusCode::kFailedPrecondition, "make the pool with the option streams = outlive");
+  }
+  ExpectOk(Run([&](Rank& rank) {
+    const CUstream stream = NewStream();
+    EXPECT_TRUE(runtime().PromiseStream(stream).ok());
+    const Result<CUdeviceptr> block = runtime().AllocateFrom(HandleOf(rank), kMiB, stream);
+    Status status = block.ok() ? runtime().Free(*block) : block.status();
+    EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
+    Destroy(stream);
+    return status;
+  }));
 }
 
 }  // namespace

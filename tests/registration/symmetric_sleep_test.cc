@@ -30,20 +30,18 @@ class SymmetricSleep : public SymmetricTest {
     }
   }
   void FillOnEach(const std::vector<CUdeviceptr>& blocks) {
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       Fill(rank.stream, blocks[static_cast<size_t>(rank.number)], 4096, static_cast<uint8_t>(rank.number + 1));
-      return Status();
-    }));
+    });
   }
   void ExpectFilled(const std::vector<CUdeviceptr>& blocks) {
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       uint64_t wrong = 0;
       Compare(rank.stream, blocks[static_cast<size_t>(rank.number)], 4096, static_cast<uint8_t>(rank.number + 1),
               &wrong);
       EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
       EXPECT_EQ(wrong, 0u);
-      return Status();
-    }));
+    });
   }
 };
 
