@@ -9,9 +9,6 @@ namespace {
 
 class SymmetricPools : protected Tool, public SymmetricTest {
  protected:
-  void ExpectOk(const Statuses& statuses) {
-    for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
-  }
   long CountOf(const std::string& line) { return std::count(heard().lines.begin(), heard().lines.end(), line); }
 };
 

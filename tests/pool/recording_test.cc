@@ -17,7 +17,6 @@ class PoolRecording : public PoolTest {
     return ReadRecording(folder_.File());
   }
   CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes) { return runtime().AllocateFrom(pool, bytes, nullptr).value(); }
-  void Free(CUdeviceptr address) { ASSERT_TRUE(runtime().Free(address).ok()); }
 
  private:
   const Folder folder_;
