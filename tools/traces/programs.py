@@ -219,37 +219,6 @@ def paged_cache(random, steps, width=4096, layers=16):
     return trace
 
 
-def reinforcement(random, steps, width=2048, layers=16):
-    """Reinforcement learning: generation with a cache that grows, then training on what was generated, in turns."""
-    trace = Trace()
-    model = Model(trace)
-    model.weights(layers, width)
-    for _ in range(steps):
-        batch = 32
-        prompt = random.randrange(64, 512)
-        length = prompt
-        cache = [model.take(2 * batch * length * width * HALF) for _ in range(layers)]
-        for _ in range(random.randrange(10, 40)):
-            length += random.randrange(8, 33)
-            for layer in range(layers):
-                grown = model.take(2 * batch * length * width * HALF)
-                model.drop(cache[layer])
-                cache[layer] = grown
-                model.temporary(batch * 4 * width * HALF, batch * width * HALF)
-            model.temporary(batch * 32000 * FLOAT)
-        model.drop(*cache)
-        tokens = batch * length // 4
-        for _ in range(4):
-            saved_layers = []
-            for _ in range(layers):
-                saved_layers.append(model.attention(tokens, width) + model.perceptron(tokens, width))
-            model.head(tokens, 32000)
-            for saved in reversed(saved_layers):
-                model.backward(saved, tokens, width)
-        model.optimize()
-    return trace
-
-
 def unet(random, steps, channels=128, levels=4):
     """A U-Net on images of changing sizes: large maps at the top that wait for the way up."""
     trace = Trace()
@@ -284,56 +253,17 @@ def unet(random, steps, channels=128, levels=4):
     return trace
 
 
-def sharded(random, steps, width=2048, layers=24):
-    """Sharded data parallel training: whole layers are gathered on a second stream, gradients leave on a third."""
-    trace = Trace()
-    model = Model(trace)
-    model.weights(layers, width // 2)
-    layer_bytes = 12 * width * width * HALF
-    for _ in range(steps):
-        tokens = 4 * random.randrange(1024, 4097, 128)
-        gathered = [model.take(layer_bytes, stream=1)]
-        saved_layers = []
-        for layer in range(layers):
-            if layer + 1 < layers:
-                gathered.append(model.take(layer_bytes, stream=1))
-            saved_layers.append(model.attention(tokens, width) + model.perceptron(tokens, width))
-            model.drop(gathered.pop(0))
-        model.head(tokens, 32000)
-        gathered = [model.take(layer_bytes, stream=1)]
-        leaving = []
-        for layer, saved in enumerate(reversed(saved_layers)):
-            if layer + 1 < layers:
-                gathered.append(model.take(layer_bytes, stream=1))
-            model.backward(saved, tokens, width)
-            model.drop(gathered.pop(0))
-            leaving.append(model.take(layer_bytes, stream=2))
-            if len(leaving) > 2:
-                model.drop(leaving.pop(0))
-        model.drop(*leaving)
-        model.optimize()
-    return trace
-
-
 def checkpointing_fixed(random, steps):
     """The same as checkpointing, with batches of one length."""
     return checkpointing(random, steps, lengths=(2048, 2049))
-
-
-def checkpointing_small(random, steps):
-    """A small model with few tokens, so that its blocks are not much larger than small ones."""
-    return checkpointing(random, steps, width=1024, lengths=(32, 1025), batch_size=4)
 
 
 # Name -> program, and the steps that make a trace of some ten thousand events.
 PROGRAMS = {
     "checkpointing": (checkpointing, 20),
     "checkpointing_fixed": (checkpointing_fixed, 20),
-    "checkpointing_small": (checkpointing_small, 20),
     "experts": (experts, 12),
     "paged_cache": (paged_cache, 600),
     "pipeline": (pipeline, 12),
-    "reinforcement": (reinforcement, 6),
-    "sharded": (sharded, 20),
     "unet": (unet, 150),
 }
