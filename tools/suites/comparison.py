@@ -64,13 +64,16 @@ def _device():
     return name.value.decode()
 
 
-def record(file, suite, versions, comparison):
+def append(file, command, versions, results):
     """Appends a line to the record, as the other tools do."""
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    results = {"counts": comparison.counts(), "served": comparison.served(), "differences": comparison.differences,
-               "other_reasons": comparison.other_reasons}
     machine = {"device": _device(), "cores": os.cpu_count(), **versions}
     with open(file, "a", encoding="utf-8") as opened:
-        json.dump({"command": f"tools/others {suite}", "date": date, "machine": machine, "results": results}, opened,
-                  sort_keys=True)
+        json.dump({"command": command, "date": date, "machine": machine, "results": results}, opened, sort_keys=True)
         opened.write("\n")
+
+
+def record(file, suite, versions, comparison):
+    append(file, f"tools/others {suite}", versions, {
+        "counts": comparison.counts(), "served": comparison.served(), "differences": comparison.differences,
+        "other_reasons": comparison.other_reasons})
