@@ -99,7 +99,7 @@ TEST_F(SymmetricGroups, ARankThatSharesNoGroupStopsTheOthers) {
   MemoryAccount& account = runtime().devices().Get(3).value()->account();
   account.SetLimit(0);
   const uint64_t windows = CallCount("ncclCommWindowRegister");
-  ExpectFailure(Reserve(2 * kMiB), StatusCode::kOutOfMemory, "making a segment of 2 MiB failed on rank 3");
+  ExpectFailure(Reserve(2 * kMiB), StatusCode::kOutOfMemory, "making a segment of 2 MiB failed on rank 3: 2 MiB more");
   EXPECT_EQ(CallCount("ncclCommWindowRegister"), windows) << "nobody went into NCCL";
   ExpectRegistered({0, 0, 0, 0});
   account.SetLimit(UINT64_MAX);

@@ -83,7 +83,7 @@ struct SleepingCommunicators::Sleeper {
   }
 
   // What all ranks have said of a step, from this rank's part.
-  Status AgreeOn(const Status& mine, const char* step) const {
+  Status AgreeOnStep(const Status& mine, const char* step) const {
     return AgreeOnOutcomes({channel.get()}, {mine}, {step}).front();
   }
 
@@ -120,9 +120,9 @@ struct SleepingCommunicators::Sleeper {
   // It calls NCCL after all ranks have agreed that they can, as WakeUp does. Running work may use NCCL's memory, so all
   // ranks wait for their devices before any rank gives it back.
   Status FallAsleep() {
-    COMMPOOL_TRY(AgreeOn(device->Quiesce(deadline_ms), "waiting for the device"));
+    COMMPOOL_TRY(AgreeOnStep(device->Quiesce(deadline_ms), "waiting for the device"));
     const Status mine = GiveMemoryBack(runtime.driver, communicator, deadline_of_part());
-    const Status all = AgreeOn(mine, "giving NCCL's memory back");
+    const Status all = AgreeOnStep(mine, "giving NCCL's memory back");
     // Ranks wake together, so a communicator sleeps only where all have given their memory back.
     asleep = all.ok();
     if (all.ok()) return all;
@@ -132,8 +132,8 @@ struct SleepingCommunicators::Sleeper {
     const bool untouched =
         !mine.ok() && mine.code() == StatusCode::kCommunicatorError && memory.ok() && !memory->asleep;
     const Status all_untouched =
-        AgreeOn(untouched ? Status() : Status(StatusCode::kCommunicatorError, "its memory is gone"),
-                "looking at NCCL's memory");
+        AgreeOnStep(untouched ? Status() : Status(StatusCode::kCommunicatorError, "its memory is gone"),
+                    "looking at NCCL's memory");
     return all_untouched.ok() ? all : WithAdvice(all);
   }
 
@@ -141,8 +141,8 @@ struct SleepingCommunicators::Sleeper {
   Status WakeUp() {
     asleep = false;
     const Status made = MakeMemoryAgain(runtime.driver, communicator, deadline_of_part());
-    COMMPOOL_TRY(WithAdvice(AgreeOn(made, "making NCCL's memory again")));
-    return WithAdvice(AgreeOn(CheckCollective(), "checking NCCL's memory with a collective"));
+    COMMPOOL_TRY(WithAdvice(AgreeOnStep(made, "making NCCL's memory again")));
+    return WithAdvice(AgreeOnStep(CheckCollective(), "checking NCCL's memory with a collective"));
   }
 
   // Sends bytes that every rank knows through NCCL's buffers, on every rank of the ring, and compares what arrives.

@@ -49,7 +49,7 @@ Result<std::string> TraceDifference(const PoolChannels& channels, uint64_t other
 }
 
 // For each pool the failure of the lowest rank that failed.
-Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
+Outcomes CombineOutcomes(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
   const auto of_all_pools = [&](const Status& status) { return Outcomes{std::vector<Status>(steps.size(), status)}; };
   const Result<std::vector<Outcomes>> all = DecodeAll<Outcomes>(contents);
   if (!all.ok()) return of_all_pools(all.status());
@@ -93,9 +93,9 @@ Status TellRefusal(const PoolChannels& channels, const Intent& mine) { return Ag
 std::vector<Status> AgreeOnOutcomes(const PoolChannels& channels, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps) {
   const std::string told = Encode(Outcomes{mine});
-  const Result<std::string> heard =
-      DecideTogether(channels, told, steps.front(),
-                     [&](const std::vector<std::string>& contents) { return Encode(Combine(contents, steps)); });
+  const Result<std::string> heard = DecideTogether(
+      channels, told, steps.front(),
+      [&](const std::vector<std::string>& contents) { return Encode(CombineOutcomes(contents, steps)); });
   const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(*heard, 0) : heard.status();
   if (outcomes.ok() && outcomes->pools.size() == steps.size()) return outcomes->pools;
   return std::vector<Status>(steps.size(), outcomes.ok() ? Unreadable(0, "decision") : outcomes.status());

@@ -133,7 +133,7 @@ uint64_t FirstWithAnotherSequence(const std::vector<Intent>& intents) {
   return other == intents.end() ? 0 : static_cast<uint64_t>(other - intents.begin());
 }
 
-Agreed Combine(const std::vector<Intent>& intents) {
+Agreed CombineIntents(const std::vector<Intent>& intents) {
   const auto least = std::ranges::min_element(intents, {}, &Intent::memory_left);
   Agreed agreed{.least_memory_left = least->memory_left,
                 .rank_with_least_memory = static_cast<int>(least - intents.begin()),
@@ -197,11 +197,11 @@ CallVerdict CompareIntents(const std::vector<Intent>& intents) {
   // A rank that cannot take part knows too little to be compared with the others.
   if (Status ready = CheckReadiness(intents); !ready.ok()) return {.failure = ready};
   const bool all_end_a_diverged_pool = !intents[0].divergence.ok();
-  if (all_end_a_diverged_pool) return {.pools = {Combine(intents)}};
+  if (all_end_a_diverged_pool) return {.pools = {CombineIntents(intents)}};
   if (Status same = CheckSame(intents); !same.ok()) return {.failure = same};
   const uint64_t other = FirstWithAnotherSequence(intents);
   if (other != 0) return {.traced_rank = other};
-  return {.pools = {Combine(intents)}};
+  return {.pools = {CombineIntents(intents)}};
 }
 
 }  // namespace commpool::internal

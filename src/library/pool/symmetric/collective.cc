@@ -227,14 +227,14 @@ Status Collective::Explain(const Status& status) const {
 }
 
 // A rank without host memory tries again, as everywhere between two rounds.
-Status Collective::AgreeOn(const Status& mine, const char* step) {
+Status Collective::AgreeOnStep(const Status& mine, const char* step) {
   std::vector<PoolOutcome> one{{*this, step, mine}};
-  return AgreeOn(one);
+  return AgreeOnSteps(one);
 }
 
 // One round over one of the channels, whichever pools are in the call (DecideTogether). It takes place after a failure
 // of this rank as well: the other ranks wait in it.
-Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
+Status Collective::AgreeOnSteps(std::vector<PoolOutcome>& pools) {
   PoolChannels channels;
   std::vector<Status> mine;
   std::vector<std::string> steps;
@@ -243,7 +243,7 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
     one.pool.basis_.collective.AssertHeld();
     if (!span) span.emplace(one.pool.BeginAgreement(one.step));
     channels.push_back(one.pool.channel_.get());
-    mine.push_back(one.status);
+    mine.push_back(WithoutTitle(one.status, one.pool.basis_.title));
     steps.push_back(one.step);
   }
   std::vector<Status> all = AgreeOnOutcomes(channels, mine, steps);
@@ -260,7 +260,7 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
 Status Collective::Run(const PoolStep& step) {
   // Act without the pool's lock: it calls the driver, and mostly NCCL.
   const Status mine = step.act();
-  Status all = AgreeOn(mine, step.name);
+  Status all = AgreeOnStep(mine, step.name);
   // This rank undoes its step even if it succeeded here: all ranks go on, or none.
   if (!all.ok() && step.undo) step.undo(mine);
   return all;

@@ -62,7 +62,7 @@ class Collective : PoolParts {
 
   // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence; verify and the
   // first call of an epoch are no calls of the sequence, and change nothing. From then on this rank goes through the
-  // rounds of the call's steps (Run or AgreeOn), whatever fails here: the others wait in them. A call needs no end.
+  // rounds of the call's steps (Run or AgreeOnStep), whatever fails here: the others wait in them. A call needs no end.
   // Fails too where the ranks' reports contradict each other.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
   // The same for several pools of this rank, of one home and one device. All go on or none; if none, they return the
@@ -70,10 +70,10 @@ class Collective : PoolParts {
   // them may need what was reported (SymmetricMode::MissingBytes). REQUIRES: their collective locks.
   static Result<std::vector<Agreed>> Begin(const std::vector<PoolProposal>& pools);
   // Replaces each pool's result of this rank by the result of all ranks. Returns the first failure. Only growth makes
-  // steps for several pools (space.cc).
-  static Status AgreeOn(std::vector<PoolOutcome>& pools);
+  // steps for several pools (reserve.cc).
+  static Status AgreeOnSteps(std::vector<PoolOutcome>& pools);
   // The result of a step on all ranks, from this rank's result.
-  Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(basis_.collective);
+  Status AgreeOnStep(const Status& mine, const char* step) COMMPOOL_REQUIRES(basis_.collective);
   // Adds this pool's name to the failure of a round, and what the program can do now. A broken channel means a lost
   // rank: the advice is how to leave it.
   Status Explain(const Status& status) const;

@@ -90,7 +90,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     basis_.collective.AssertHeld();
     // A rank whose registration failed has none to remove.
     const Status undone = mine.ok() ? leave_home() : Status();
-    const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
+    const Status all_undone = collective_.AgreeOnStep(undone, "undoing the registration");
     // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
     if (all_undone.ok()) return;
     // NCCL may still hold it on this rank, or only on another one: ReleaseSetAside treats the two in different ways.

@@ -1,4 +1,4 @@
-// SymmetricMode: allocations, frees, captures and sleep. space.cc, registering.cc and epoch.cc have the collective
+// SymmetricMode: allocations, frees, captures and sleep. reserve.cc, registering.cc and epoch.cc have the collective
 // calls.
 #include "src/library/pool/symmetric/symmetric_mode.h"
 

@@ -1,4 +1,4 @@
-// The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
+// Reserve, reclaim, trim and close of a symmetric pool, each a collective call.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -45,11 +45,11 @@ void UntilOneFails(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
 }
 
 // Replaces this rank's results by those of all ranks.
-Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
+Status AgreeOnGrowth(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
   std::vector<PoolOutcome> outcomes;
   for (GrowingPool& pool : pools) outcomes.push_back({pool.collective, step(pool), pool.status});
   // One round for all pools.
-  const Status all = Collective::AgreeOn(outcomes);
+  const Status all = Collective::AgreeOnSteps(outcomes);
   for (size_t place = 0; place < pools.size(); ++place) pools[place].status = std::move(outcomes[place].status);
   return all;
 }
@@ -84,7 +84,7 @@ void UndoRegistrations(GrowingPools& pools) {
     // NCCL still holds it on this rank.
     if (!pool.status.ok()) pool.aside = SegmentBook::Aside::kPinned;
   }
-  static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
+  static_cast<void>(AgreeOnGrowth(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
   // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
   for (GrowingPool& pool : pools) {
     if (!pool.status.ok()) pool.segments.book.SetAside(std::move(pool.made), pool.aside);
@@ -97,15 +97,16 @@ Status GrowTogether(GrowingPools pools) {
     return [what](const GrowingPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
   };
   // A failure is undone up to the last agreement. After it every rank has all windows.
-  // Round one: memory. Where a rank has none, `made` goes back with this frame, and no rank has called NCCL.
+  // Round two, after that of the call itself: memory. Where a rank has none, `made` goes back with this frame, and no
+  // rank has called NCCL.
   UntilOneFails(pools, Make);
-  COMMPOOL_TRY(AgreeOn(pools, named("making")));
+  COMMPOOL_TRY(AgreeOnGrowth(pools, named("making")));
   // The numbers that Adopt will get: registrations name the segments before the engines know them.
   for (GrowingPool& pool : pools) pool.index = pool.blocks.Ask(&engine::SymmetricEngine::SegmentsEver);
-  // Round two: windows.
+  // Round three: windows.
   UntilOneFails(pools, Register);
   UntilOneFails(pools, RegisterWithRegistrars);
-  const Status registered = AgreeOn(pools, named("registering"));
+  const Status registered = AgreeOnGrowth(pools, named("registering"));
   if (!registered.ok()) {
     UndoRegistrations(pools);
     return registered;
