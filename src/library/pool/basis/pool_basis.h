@@ -298,7 +298,7 @@ struct PoolBasis {
   // Where recordings find a symmetric pool on its other ranks: an epoch sets both. 0: it has no home now.
   std::atomic<uint64_t> home_id{0};
   std::atomic<uint64_t> channel_number{0};
-  PoolEvents events = {};
+  mutable PoolEvents events = {};
   RecordingStreams recording_streams = {};
 
   // Held during one collective or registering call: calls that register, sleep or agree with other ranks hold it. It is
