@@ -433,7 +433,7 @@ typedef struct commpool_statistics {
   commpool_counter allocated_bytes;   /* of live blocks, rounded up */
   commpool_counter allocated_blocks;  /* that are live */
   commpool_counter reserved_bytes;    /* of segments: what the driver gave */
-  commpool_counter reserved_segments; /* that the pool has */
+  commpool_counter reserved_segments; /* or pages of an expandable pool; total: made so far */
   uint64_t free_bytes;                /* reserved and not in live blocks; some of it only for some streams */
   uint64_t pending_bytes;             /* of free_bytes: behind recorded streams, ranks, importers or a graph */
   uint64_t largest_free_block_bytes;  /* free in one piece, at most */

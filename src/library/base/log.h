@@ -7,6 +7,8 @@
 
 namespace commpool::internal {
 
+// An error cannot be returned; a warning is what went wrong without failing a call, or what the program should change;
+// info is what it may want to know; debug, each segment. By default info is not printed.
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
 // "error", "warning", "info" or "debug"; empty is a warning, the default. Errors name the text and those four.
