@@ -23,6 +23,18 @@ def replays():
     return newest("replay-H200", "--mode fixed traces"), newest("replay-H200", "--mode expandable")
 
 
+def programs():
+    """The row of programs of others; none before they were measured."""
+    if (RESULTS / "programs-H200.jsonl").exists():
+        line = newest("programs-H200", key="programs")
+        found = line["results"]["programs"].values()
+        shares = ([of[name]["reserved"] / of["native"]["requested"] for of in found] for name in
+                  ("fixed pool", "expandable pool", "native", "expandable segments"))
+        yield (f"memory held for a byte asked for, {len(found)} programs of others",
+               "pool {}, expandable pool {}; PyTorch {}, expandable segments {}".format(
+                   *(f"{statistics.mean(of):.2f} (at most {max(of):.2f})" for of in shares)), _day(line))
+
+
 def _percent(traces, key):
     return f"{100 * statistics.mean(trace[key] for trace in traces):.1f} %"
 
@@ -48,6 +60,7 @@ def rows():
            f"pool {_percent(traces, 'utilisation')}, expandable pool "
            f"{_percent(expandable['results']['traces'], 'utilisation')}; PyTorch {_percent(traces, NATIVE)}, "
            f"expandable segments {_percent(traces, EXPANDABLE)}", _day(fixed, expandable))
+    yield from programs()
     two, four = _step("torch-ddp-2xH200", "GPT-2 small"), _step("torch-ddp-4xH200", "GPT-2 small", "stock")
     yield "a step of DDP in windows / without, GPT-2 small", f"2 H200 {two[0]}, 4 H200 {four[0]}", _day(two[1], four[1])
     two, four = _step("torch-fsdp-2xH200", "4096 tokens"), _step("torch-fsdp-4xH200", "2048 tokens")

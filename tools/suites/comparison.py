@@ -37,6 +37,10 @@ class Comparison:
         """How many tests a pool served."""
         return sum(of["served"] > 0 for outcomes in self._found.values() for of in outcomes.values())
 
+    def results(self):
+        return {"counts": self.counts(), "served": self.served(), "differences": self.differences,
+                "other_reasons": self.other_reasons}
+
     def text(self):
         counts = self.counts()
         kinds = sorted({kind for of in counts.values() for kind in of})
@@ -64,16 +68,10 @@ def _device():
     return name.value.decode()
 
 
-def append(file, command, versions, results):
-    """Appends a line to the record, as the other tools do."""
+def record(file, command, versions, results):
+    """Appends a line to a record, as the other tools do."""
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     machine = {"device": _device(), "cores": os.cpu_count(), **versions}
     with open(file, "a", encoding="utf-8") as opened:
         json.dump({"command": command, "date": date, "machine": machine, "results": results}, opened, sort_keys=True)
         opened.write("\n")
-
-
-def record(file, suite, versions, comparison):
-    append(file, f"tools/others {suite}", versions, {
-        "counts": comparison.counts(), "served": comparison.served(), "differences": comparison.differences,
-        "other_reasons": comparison.other_reasons})

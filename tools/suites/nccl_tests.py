@@ -71,7 +71,7 @@ def main():
             results[name] = found
             print(f"{name}: {said}", flush=True)
     if options.record is not None:
-        comparison.append(options.record, "tools/suites/nccl_tests.py", {"gpus": options.gpus}, results)
+        comparison.record(options.record, "tools/suites/nccl_tests.py", {"gpus": options.gpus}, results)
     return 1 if bad or not results else 0
 
 
