@@ -1,5 +1,6 @@
 """Values of programs work, or the error names them."""
 
+import concurrent.futures
 import pickle
 import unittest
 from unittest import mock
@@ -121,6 +122,19 @@ class Options(RoutedCase):
             for deadline in (None, 5000, Index(5000), "5"):
                 agreement = _group.store_agreement(group, deadline)
                 self.assertEqual([bytes(part) for part in agreement.all_gather(b"x")], [b"x"])
+
+    def test_that_a_process_agreed_on_before_do_not_part_it_from_a_new_one(self):
+        def agreement(store, rank, ranks):
+            group = mock.Mock(group_name="again", **{"rank.return_value": rank, "size.return_value": ranks})
+            with mock.patch.object(_group.distributed_c10d, "_get_process_group_store", lambda _: store):
+                return _group.store_agreement(group, 5000)
+
+        agreement(torch.distributed.HashStore(), 0, 1)
+        store = torch.distributed.HashStore()
+        older, newer = (agreement(store, rank, 2) for rank in range(2))
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            said = [threads.submit(of.all_gather, value) for of, value in ((older, b"a"), (newer, b"b"))]
+        self.assertEqual([[bytes(part) for part in of.result()] for of in said], [[b"a", b"b"]] * 2)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ and data that their ranks share."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import datetime
 import json
@@ -22,8 +21,6 @@ from commpool.sizes import index_of
 
 _DEADLINE_MS = 120000
 _SLICE = datetime.timedelta(milliseconds=200)
-
-_pools_over: collections.Counter[str] = collections.Counter()
 
 
 def group_of(communicator: Any) -> Any:
@@ -116,13 +113,13 @@ def store_agreement(group: Any, deadline_ms: Optional[int] = None) -> Agreement:
     """Lets the ranks of a pool agree through the group's store instead of TCP connections. Without a deadline, or with
     an invalid one, it uses the pools' default; the pool refuses an invalid one over this agreement.
 
-    Every rank makes its pools over the group in the same order, so the n-th pool is the same one everywhere.
+    Every rank makes its pools over the group in the same order, so the n-th pool is the same one everywhere. The store
+    counts them: a process that is older than the others has made more, over groups of the same name.
     """
-    name = group.group_name
-    _pools_over[name] += 1
-    store = distributed_c10d.PrefixStore(f"commpool/{name}/{_pools_over[name]}",
-                                         distributed_c10d._get_process_group_store(group))
     rank, ranks = group.rank(), group.size()
+    store = distributed_c10d._get_process_group_store(group)
+    number = store.add(f"commpool/made by {rank}", 1)
+    store = distributed_c10d.PrefixStore(f"commpool/{number}", store)
     most = _abi.CPoolOptions().deadline_ms
     with contextlib.suppress(errors.InvalidArgument):
         most = index_of(most if deadline_ms is None else deadline_ms, "deadline_ms", 48)
