@@ -103,6 +103,21 @@ def report(what, found, goal, widest=None):
     return {**found, "goal": goal, "verdict": said}
 
 
+def grown(samples, least=8):
+    """Names of figures that grow with the samples, `[{name: value}]`, of a program's lives: whose largest value in the
+    last quarter is above that of the second one by more than 3, or, of bytes, by more than 4 MiB and a thousandth. The
+    first quarter warms up. "samples" where there are fewer than `least`.
+    """
+    if len(samples) < least:
+        return ["samples"]
+    quarter, found = len(samples) // 4, []
+    for name in samples[0]:
+        early, late = (max(sample[name] for sample in of) for of in (samples[quarter:2 * quarter], samples[-quarter:]))
+        if late > early + (early // 1000 + (4 << 20) if name.endswith("bytes") else 3):
+            found.append(name)
+    return found
+
+
 def record(command, results):
     """Appends a line to the file after --record, where there is one."""
     if "--record" not in sys.argv:

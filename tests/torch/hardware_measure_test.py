@@ -91,6 +91,20 @@ class Verdicts(unittest.TestCase):
                          ("passed", "undecided"))
 
 
+class Lives(unittest.TestCase):
+    def test_that_leak_a_descriptor_or_some_bytes_each_are_told(self):
+        lives = [{"descriptors": 20 + life, "threads": 15 + life % 2, "host bytes": (1 << 29) + (life << 20),
+                  "device bytes": (1 << 30) + (life % 4 << 20)} for life in range(40)]
+        self.assertEqual(measure.grown(lives), ["descriptors", "host bytes"])
+
+    def test_of_which_the_first_ones_warm_up_are_flat(self):
+        self.assertEqual(measure.grown([{"threads": min(life, 5), "host bytes": min(life, 5) << 30}
+                                        for life in range(40)]), [])
+
+    def test_that_are_few_are_not_judged(self):
+        self.assertEqual(measure.grown([{"threads": 1}] * 7), ["samples"])
+
+
 class Rounds(unittest.TestCase):
     def test_turn_round(self):
         order = []

@@ -2,7 +2,7 @@
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
 # usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [peers] [examples]
-#   [recording] [pinned] [sleep] [sharing] [registrars] [nvls] [races] [graphs] [rl] [starve]
+#   [recording] [pinned] [sleep] [sharing] [registrars] [nvls] [races] [graphs] [rl] [starve] [soak]
 # Without a word: all.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -30,7 +30,7 @@ part() {
 }
 
 readonly parts='wheel facts times steps recording ranks making blocks fsdp ddp decode peers examples pinned sleep
-  sharing registrars nvls races graphs rl starve'
+  sharing registrars nvls races graphs rl starve soak'
 for name in "${@:-$parts}"; do
   for word in $name; do
     case $word in
@@ -51,6 +51,7 @@ for name in "${@:-$parts}"; do
       graphs) part graphs 120 hardware_graphs.py --record "$results/torch-graphs-$model.jsonl" ;;
       rl) part rl 240 hardware_rl.py headroom --record "$results/torch-rl-$model.jsonl" ;;
       starve) part starve 600 hardware_starve.py --record "$results/torch-starve-$machine.jsonl" ;;
+      soak) part soak 720 hardware_soak.py --record "$results/torch-soak-$machine.jsonl" ;;
       races) part races 120 hardware_races.py --record "$results/torch-$model.jsonl" ;;
       *)
         echo "run: $word is no part; these are: $parts" >&2
