@@ -7,9 +7,12 @@ usage: headline.py
 import json
 import pathlib
 import statistics
+import sys
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
-NATIVE, EXPANDABLE = "pytorch_native_utilisation", "pytorch_expandable_utilisation"
+sys.path.insert(0, str(RESULTS.parents[1] / "suites"))
+
+from memory_of_programs import EXPANDABLE, FIXED, NATIVE, SEGMENTS, shares  # noqa: E402  (beside it on no path)
 
 
 def newest(file, command="", key=None):
@@ -18,25 +21,10 @@ def newest(file, command="", key=None):
     return [line for line in lines if command in line["command"] and (key is None or key in line["results"])][-1]
 
 
-def replays():
-    """The lines of the nine recorded programs in a fixed pool, and in an expandable one."""
-    return newest("replay-H200", "--mode fixed traces"), newest("replay-H200", "--mode expandable")
-
-
 def programs():
-    """The row of programs of others; none before they were measured."""
-    if (RESULTS / "programs-H200.jsonl").exists():
-        line = newest("programs-H200", key="programs")
-        found = line["results"]["programs"].values()
-        shares = ([of[name]["reserved"] / of["native"]["requested"] for of in found] for name in
-                  ("fixed pool", "expandable pool", "native", "expandable segments"))
-        yield (f"memory held for a byte asked for, {len(found)} programs of others",
-               "pool {}, expandable pool {}; PyTorch {}, expandable segments {}".format(
-                   *(f"{statistics.mean(of):.2f} (at most {max(of):.2f})" for of in shares)), _day(line))
-
-
-def _percent(traces, key):
-    return f"{100 * statistics.mean(trace[key] for trace in traces):.1f} %"
+    """{program of others: {allocator: held for a byte asked for, both at the peak}}, and the day."""
+    line = newest("programs-H200", key="programs")
+    return {name: shares(found) for name, found in line["results"]["programs"].items()}, _day(line)
 
 
 def _day(*lines):
@@ -54,13 +42,11 @@ def _step(file, *keys, key=None):
 
 def rows():
     """What was measured, the figures, and the day of the newest of them."""
-    fixed, expandable = replays()
-    traces = fixed["results"]["traces"]
-    yield ("memory asked for / held at the peak, nine recorded programs",
-           f"pool {_percent(traces, 'utilisation')}, expandable pool "
-           f"{_percent(expandable['results']['traces'], 'utilisation')}; PyTorch {_percent(traces, NATIVE)}, "
-           f"expandable segments {_percent(traces, EXPANDABLE)}", _day(fixed, expandable))
-    yield from programs()
+    held, day = programs()
+    columns = ([of[allocator] for of in held.values()] for allocator in (FIXED, EXPANDABLE, NATIVE, SEGMENTS))
+    yield (f"memory held for a byte asked for, {len(held)} programs of others",
+           "pool {}, expandable pool {}; PyTorch {}, expandable segments {}".format(
+               *(f"{statistics.mean(column):.2f} (at most {max(column):.2f})" for column in columns)), day)
     two, four = _step("torch-ddp-2xH200", "GPT-2 small"), _step("torch-ddp-4xH200", "GPT-2 small", "stock")
     yield "a step of DDP in windows / without, GPT-2 small", f"2 H200 {two[0]}, 4 H200 {four[0]}", _day(two[1], four[1])
     two, four = _step("torch-fsdp-2xH200", "4096 tokens"), _step("torch-fsdp-4xH200", "2048 tokens")

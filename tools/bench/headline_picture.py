@@ -6,21 +6,13 @@ usage: headline_picture.py >tools/bench/results/headline.svg
 
 import headline
 
-_ALLOCATORS = [  # a name, the key of what is asked for / held, a colour that reads on light and on dark pages
+_ALLOCATORS = [  # a name, its key in the record, a colour that reads on light and on dark pages
     ("PyTorch", headline.NATIVE, "#8a8f98"),
-    ("expandable segments", headline.EXPANDABLE, "#c9822b"),
-    ("commpool", "utilisation", "#2f81f7"),
-    ("commpool, expandable", "expandable", "#1a9e6c"),
+    ("expandable segments", headline.SEGMENTS, "#c9822b"),
+    ("commpool", headline.FIXED, "#2f81f7"),
+    ("commpool, expandable", headline.EXPANDABLE, "#1a9e6c"),
 ]
 _LEFT, _BAR, _GAP, _WIDTH, _TOP = 150, 9, 12, 520, 46
-
-
-def _programs():
-    """Each program's name, and bytes held for a byte that was asked for at the peak, by allocator."""
-    fixed, expandable = (line["results"]["traces"] for line in headline.replays())
-    for trace, other in zip(fixed, expandable, strict=True):
-        shares = {**trace, "expandable": other["utilisation"]}
-        yield trace["name"], [1 / shares[key] for _, key, _ in _ALLOCATORS]
 
 
 def _text(x, y, words, anchor="start", size=12):
@@ -28,16 +20,17 @@ def _text(x, y, words, anchor="start", size=12):
 
 
 def picture():
-    programs = list(_programs())
-    scale = _WIDTH / max(max(held) for _, held in programs)
+    programs, _ = headline.programs()
+    scale = _WIDTH / max(max(held.values()) for held in programs.values())
     lines, x = [], 8
     for name, _, colour in _ALLOCATORS:
         lines += [f'<rect x="{x}" y="26" width="10" height="10" fill="{colour}"/>', _text(x + 14, 35, name)]
         x += 30 + 7 * len(name)
     y = _TOP
-    for name, held in programs:
+    for name, held in programs.items():
         lines.append(_text(_LEFT - 8, y + 2 * _BAR + 4, name, "end"))
-        for share, (_, _, colour) in zip(held, _ALLOCATORS):
+        for _, key, colour in _ALLOCATORS:
+            share = held[key]
             lines.append(f'<rect x="{_LEFT}" y="{y}" width="{share * scale:.0f}" height="{_BAR - 1}" fill="{colour}"/>')
             lines.append(_text(f"{_LEFT + share * scale + 4:.0f}", y + _BAR - 1, f"{share:.2f}", size=9))
             y += _BAR
@@ -45,7 +38,7 @@ def picture():
     one = f"{_LEFT + scale:.0f}"
     lines.append(f'<line x1="{one}" y1="{_TOP - 4}" x2="{one}" y2="{y - _GAP}" stroke="#6e7681" '
                  'stroke-dasharray="2 3"/>')
-    title = _text(8, 16, "Memory held for a byte asked for, at the peak of nine recorded programs (less is better)")
+    title = _text(8, 16, f"Memory held for a byte asked for, at the peak of {len(programs)} programs (less is better)")
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 40}" height="{y}" '
                       'font-family="sans-serif">', title, *lines, "</svg>"])
 

@@ -37,15 +37,15 @@ def run(words, environment=None):
 
 
 def _environment(allocator):
-    """One GPU, for Trainer would take all; and both names of a variable, of which torch reads either."""
+    """The first GPU, for Trainer would take all; and both names of a variable, of which torch reads either."""
     conf = f"expandable_segments:{allocator == SEGMENTS}"
-    return {"CUDA_VISIBLE_DEVICES": "0"} | dict(os.environ, PYTORCH_ALLOC_CONF=conf, PYTORCH_CUDA_ALLOC_CONF=conf)
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return dict(os.environ, CUDA_VISIBLE_DEVICES=first, PYTORCH_ALLOC_CONF=conf, PYTORCH_CUDA_ALLOC_CONF=conf)
 
 
 def shares(found):
-    """{allocator: held for a byte asked for} of {allocator: outcome}, where it ran; asked for natively, if that ran."""
-    ran = {allocator: of for allocator, of in found.items() if "reserved" in of}
-    return {allocator: of["reserved"] / ran.get(NATIVE, of)["requested"] for allocator, of in ran.items()}
+    """{allocator: held for a byte asked for} of {allocator: outcome}, where it ran."""
+    return {allocator: of["reserved"] / of["requested"] for allocator, of in found.items() if "reserved" in of}
 
 
 def missed(held):
@@ -80,6 +80,8 @@ def main():
     parser.add_argument("--small", action="store_const", const=["small"], help="on the CPU, measures nothing")
     parser.add_argument("--record", metavar="FILE", help="appends a line of JSON")
     options = parser.parse_args()
+    if options.record and (options.programs or options.small or len(options.allocators) < len(ALLOCATORS)):
+        parser.error("--record is of all programs and allocators")
     from programs_of_others import PROGRAMS, torch
 
     child = __file__.replace("memory_of_programs", "programs_of_others")
@@ -95,7 +97,8 @@ def main():
     lines, status = table(results)
     print("\n".join(lines))
     if options.record is not None:
-        comparison.record(options.record, " ".join(sys.argv), {"torch": torch.__version__}, {"programs": results})
+        comparison.record(options.record, "tools/suites/memory_of_programs.py", {"torch": torch.__version__},
+                          {"programs": results})
     return status
 
 

@@ -3,7 +3,8 @@
     PYTHON tools/suites/programs_of_others.py NAME ALLOCATOR     on the GPU; with `small` as the allocator on the CPU
 
 Models come from configurations; weights and data are random, from one seed. Sizes change from step to step. Each takes
-a device and sizes, of which SMALL has those for the CPU, and returns its last loss. The last line of stdout is JSON.
+a device and sizes, of which SMALL has those for the CPU, and returns its last loss, if it has one. The last line of
+stdout is JSON.
 """
 
 import json
