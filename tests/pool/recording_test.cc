@@ -1,4 +1,7 @@
 // What a recording holds of pools: what came and went, and what the threads' caches did, which is counted.
+#include <atomic>
+#include <thread>
+
 #include "tests/pool/pool_fixture.h"
 #include "tests/recording/recorded_entries.h"
 #include "tools/common/sleep_alone.h"
@@ -75,6 +78,37 @@ TEST_F(PoolRecording, HasLargeBlocksOneByOneInTheirSegments) {
   ASSERT_EQ(read.All<recording::BlockFreed>().size(), 1u);
   ASSERT_EQ(read.All<recording::SegmentGone>().size(), 1u);
   EXPECT_EQ(read.All<recording::SegmentGone>()[0].bytes, segments[0].bytes);
+}
+
+// A slice counts what is live where it stands among the entries: beyond the blocks that they name there is at most the
+// one that a thread has got and not told yet.
+TEST_F(PoolRecording, CountsInASliceWhatItsPlaceAmongTheEntriesHas) {
+  constexpr uint64_t kBlock = 2 * kMiB;
+  const PoolHandle pool = Create(Configured("busy"));
+  std::atomic<bool> ended{false};
+  std::thread program([&] {
+    std::vector<CUdeviceptr> live;
+    for (int round = 0; round < 1000; ++round) {
+      while (live.size() < 16) live.push_back(Allocate(pool, kBlock));
+      for (; !live.empty(); live.pop_back()) Free(live.back());
+    }
+    ended = true;
+  });
+  while (!ended.load()) runtime().recorder().Flush();
+  program.join();
+  uint64_t named = 0;
+  int busy_slices = 0;
+  for (const auto& recorded : Recorded().entries) {
+    const auto* const served = std::get_if<recording::BlockServed>(&recorded.entry);
+    if (served != nullptr && served->age == 0) named += kBlock;  // else a chapter tells it again
+    if (std::holds_alternative<recording::BlockFreed>(recorded.entry)) named -= kBlock;
+    const auto* const bytes = std::get_if<recording::PoolBytes>(&recorded.entry);
+    if (bytes == nullptr) continue;
+    ASSERT_GE(bytes->allocated, named);
+    ASSERT_LE(bytes->allocated, named + kBlock);
+    if (bytes->allocated > 0) ++busy_slices;
+  }
+  EXPECT_GT(busy_slices, 0);
 }
 
 // What an expandable pool has is the sum of the ranges that came and went.

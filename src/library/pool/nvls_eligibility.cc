@@ -83,9 +83,7 @@ Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresse
   std::string reason = WhyNotOnDevice(driver, communicator);
   if (!reason.empty()) return reason;
   const BlockOwner& pool = *segment.owner;
-  if (!pool.symmetric()) {
-    return "pool " + pool.name() + " is not symmetric: ranks must have the range at equal offsets";
-  }
+  if (!pool.symmetric()) return "pool " + pool.name() + " is not symmetric: ranks must have the range at equal offsets";
   if (question.bytes > segment.bytes - (question.address - segment.address)) {
     return "the range leaves its segment: " + FormatBytes(question.bytes) + " are asked about, " +
            FormatBytes(segment.bytes - (question.address - segment.address)) + " follow";

@@ -206,16 +206,17 @@ void Pool::RecordPresent() {
 
 // Pauses the pool's caches for a moment, as Statistics does.
 void Pool::RecordSlice() {
-  const engine::Counters counters = blocks_.Statistics();
   const MemoryAccount* const budget = segments_.room.budget();
-  basis_->record.Bytes({.reserved = counters.reserved_bytes.current,
-                        .allocated = counters.allocated_bytes.current,
-                        .requested = counters.requested_bytes.current,
-                        .cached = counters.cached_bytes,
-                        .pending = counters.pending_bytes,
-                        .budget = budget == nullptr ? 0 : budget->taken(),
-                        .budget_peak = budget == nullptr ? 0 : budget->peak(),
-                        .budget_limit = budget == nullptr ? 0 : budget->limit()});
+  blocks_.TellStatistics(BlockStore::Peaks::kKeep, [&](const engine::Counters& counters) {
+    basis_->record.Bytes({.reserved = counters.reserved_bytes.current,
+                          .allocated = counters.allocated_bytes.current,
+                          .requested = counters.requested_bytes.current,
+                          .cached = counters.cached_bytes,
+                          .pending = counters.pending_bytes,
+                          .budget = budget == nullptr ? 0 : budget->taken(),
+                          .budget_peak = budget == nullptr ? 0 : budget->peak(),
+                          .budget_limit = budget == nullptr ? 0 : budget->limit()});
+  });
   const engine::ClassCounts counts = basis_->runtime.caches.CountClasses(handle());
   for (engine::SizeClass size_class = 0; size_class < engine::kSizeClasses; ++size_class) {
     basis_->record.Small(engine::ClassBytes(size_class),

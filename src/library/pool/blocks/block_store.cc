@@ -393,15 +393,20 @@ void BlockStore::ForgetStream(StreamKey stream) {
   engine_->ForgetStream(stream);  // once more: other calls may have recorded a fence on it meanwhile
 }
 
-// ThreadCaches pauses all caches of the pool meanwhile, and the pool's lock is taken inside of that: so all counters
-// are of one moment. For the engine blocks in caches are live; for the program they are free.
 engine::Counters BlockStore::Statistics(Peaks peaks) const {
   engine::Counters counters;
+  TellStatistics(peaks, [&](const engine::Counters& now) { counters = now; });
+  return counters;
+}
+
+// ThreadCaches pauses all caches of the pool meanwhile, and the pool's lock is taken inside of that: so all counters
+// are of one moment. For the engine blocks in caches are live; for the program they are free.
+void BlockStore::TellStatistics(Peaks peaks, FunctionRef<void(const engine::Counters& counters)> tell) const {
   basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
     MutexLock lock(mutex_);
     Note(caches.holding);
     if (peaks == Peaks::kForget) engine_->ResetPeaks();
-    counters = engine_->counters();
+    engine::Counters counters = engine_->counters();
     engine::Tally cached = caches.holding.now;  // in a cache, or on the way from one to the pool
     cached += caches.left;
     cached -= taken_back_;
@@ -414,8 +419,8 @@ engine::Counters BlockStore::Statistics(Peaks peaks) const {
     counters.allocated_bytes.total += static_cast<uint64_t>(caches.taken.bytes);
     counters.allocated_blocks.total += static_cast<uint64_t>(caches.taken.blocks);
     counters.free_bytes += counters.cached_bytes;
+    tell(counters);
   });
-  return counters;
 }
 
 // The pool's lock keeps the block from being closed; a thread's cache may still take it meanwhile, if the program frees

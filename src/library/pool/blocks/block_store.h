@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/function_ref.h"
 #include "src/library/base/mutex.h"
 #include "src/library/engine/engine.h"
 #include "src/library/pool/basis/pool_basis.h"
@@ -138,6 +139,8 @@ class BlockStore {
   // the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };
   engine::Counters Statistics(Peaks peaks = Peaks::kKeep) const;
+  // The same for a recording, told under the lock: no free is recorded between the look and what `tell` records.
+  void TellStatistics(Peaks peaks, FunctionRef<void(const engine::Counters& counters)> tell) const;
 
  private:
   void AnnounceSmall(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching);

@@ -108,9 +108,7 @@ void ExpandableGrower::Undo(Growth& growth) {
   // place; meanwhile no account counts it.
   for (const engine::SegmentRange& range : pages.arriving) {
     const Status dropped = TerritoryOf(range.address).Drop(range.address, range.bytes);
-    if (!dropped.ok()) {
-      Log(LogLevel::kWarning, basis_.title + " keeps pages that it cannot use: " + dropped.message());
-    }
+    if (!dropped.ok()) Log(LogLevel::kWarning, basis_.title + " keeps pages that it cannot use: " + dropped.message());
   }
   uint64_t lost = 0;
   MutexLock lock(blocks_.mutex());

@@ -146,9 +146,7 @@ Status SymmetricMode::UnmapPeers() {
 
 // For the emulator such a range is memory that sleeps or does not, as a segment is.
 void SymmetricMode::TellOfPeers(bool asleep) const {
-  for (const engine::SegmentRange& range : peers_.Reserved()) {
-    basis_.runtime.observer.SegmentSleeps(range, asleep);
-  }
+  for (const engine::SegmentRange& range : peers_.Reserved()) basis_.runtime.observer.SegmentSleeps(range, asleep);
 }
 
 // Goes on after a failure, so that as few mappings as possible are left.

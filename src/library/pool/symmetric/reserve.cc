@@ -170,9 +170,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
       COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) -> Proposal {
         pool.basis_.collective.AssertHeld();
         Status readiness = pool.basis_.CheckOpen();
-        if (readiness.ok() && bytes == 0) {
-          readiness = InvalidArgument(pool.basis_.title, ": reserve of 0 bytes");
-        }
+        if (readiness.ok() && bytes == 0) readiness = InvalidArgument(pool.basis_.title, ": reserve of 0 bytes");
         return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = pool.JudgeHeld()};
       })));
   std::vector<GrowingPool> growing;
