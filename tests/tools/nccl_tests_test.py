@@ -8,15 +8,17 @@ import unittest
 
 TOOL = pathlib.Path("tools/suites/nccl_tests.py")
 # Slower by a fifth, or wrong, under what takes the place of `commpool run`.
-PROGRAM = """#!{python}
-import os, sys
-under = os.environ.get("UNDER")
-speed, wrong = (80.0 if under and {slow} else 100.0), (1 if under and {wrong} else 0)
-if {ends}:
-    sys.exit("no such device")
-print("# nccl-tests version")
-for size in (8, 1 << 20, 1 << 21, 1 << 22):
-    print(f"{{size:12}} {{size // 4:12}}    float     sum      -1" + 2 * f"   15.91    0.07  {{speed}}     {{wrong}}")
+PROGRAM = """#!/bin/sh
+[ -z "{ends}" ] || {{ echo no such device >&2; exit 1; }}
+speed=100.0 wrong=0
+[ -z "$UNDER" ] || {{ speed={speed}; wrong={wrong}; }}
+echo "# nccl-tests version"
+for size in 8 1048576 2097152 4194304; do
+  place="15.91 0.07 $speed $wrong"
+  echo "  $size  2048  float  {reduction}  -1  $place  $place"
+done
+echo "# "
+exit $wrong
 """
 RUN = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -31,9 +33,9 @@ class NcclTests(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def compare(self, slow=False, wrong=False, ends=False):
+    def compare(self, speed="100.0", wrong=0, ends="", reduction="sum"):
         """The tool's status, and what it says."""
-        program = PROGRAM.format(python=sys.executable, slow=slow, wrong=wrong, ends=ends)
+        program = PROGRAM.format(speed=speed, wrong=wrong, ends=ends, reduction=reduction)
         for name, text in {"all_reduce_perf": program, "commpool": RUN}.items():
             (self.folder / name).write_text(text, encoding="utf-8")
             (self.folder / name).chmod(0o755)
@@ -42,19 +44,22 @@ class NcclTests(unittest.TestCase):
         return done.returncode, done.stdout.splitlines()
 
     def test_the_same_results_and_bandwidth_pass(self):
-        self.assertEqual(self.compare(), (0, ["all_reduce_perf plain buffers: 1.000 +- 0.000, 0 wrong, 4 sizes",
-                                              "all_reduce_perf windows: 1.000 +- 0.000, 0 wrong, 4 sizes"]))
+        self.assertEqual(self.compare(), (0, ["all_reduce_perf plain buffers: 1.000 +- 0.000, 0 wrong, 3 sizes",
+                                              "all_reduce_perf windows: 1.000 +- 0.000, 0 wrong, 3 sizes"]))
+
+    def test_a_program_without_a_reduction_is_read(self):
+        self.assertEqual(self.compare(reduction=""), self.compare())
 
     def test_slower_under_run_fails(self):
-        status, said = self.compare(slow=True)
-        self.assertEqual((status, said[1]), (1, "all_reduce_perf windows: 0.800 +- 0.000, 0 wrong, 4 sizes"))
+        status, said = self.compare(speed="80.0")
+        self.assertEqual((status, said[1]), (1, "all_reduce_perf windows: 0.800 +- 0.000, 0 wrong, 3 sizes"))
 
     def test_a_wrong_result_fails(self):
-        status, said = self.compare(wrong=True)
-        self.assertEqual((status, said[0]), (1, "all_reduce_perf plain buffers: 1.000 +- 0.000, 16 wrong, 4 sizes"))
+        status, said = self.compare(wrong=1)
+        self.assertEqual((status, said[0]), (1, "all_reduce_perf plain buffers: 1.000 +- 0.000, 80 wrong, 3 sizes"))
 
     def test_a_program_that_ends_badly_is_a_row_with_its_reason(self):
-        status, said = self.compare(ends=True)
+        status, said = self.compare(ends="yes")
         self.assertEqual((status, said[1]), (1, "all_reduce_perf windows: failed: no such device"))
 
 

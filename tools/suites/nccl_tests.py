@@ -4,9 +4,9 @@
     python3 tools/suites/nccl_tests.py --build DIR --commpool PROGRAM [--tests REGEX] [--record FILE]
 
 DIR has their programs, built from a checkout; nothing of it is here. Each runs on two GPUs over plain buffers, and over
-symmetric windows with ncclMemAlloc served by a pool: plain, `run`, `run`, plain. A ratio is bandwidth under `run` /
-plain, the mean over sizes from 1 MiB on, with its interval at 95 %. The status is 0 where all runs end well, no result
-is wrong, and no ratio is surely below 0.99.
+symmetric windows with ncclMemAlloc served by a pool: five rounds of plain, `run`, `run`, plain. A round's ratio is
+bandwidth under `run` / plain, the mean over sizes from 1 MiB on; their mean has its interval at 95 %. The status is 0
+where all runs end well, no result is wrong, and no ratio is surely below 0.99.
 """
 
 import argparse
@@ -21,28 +21,37 @@ import comparison
 WORDS = ["-g", "2", "-b", "8", "-e", "256M", "-f", "2"]
 WAYS = {"plain buffers": ([], []), "windows": (["-R", "2"], ["--nccl-memory", "pools", "--peers", "all"])}
 LEAST = 1 << 20  # below it a time is that of a launch
-# size ... (time, bandwidth of the algorithm, of the bus, wrong results) out of place, then in place
-ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\w+\s+\w+\s+-?\d+" + 2 * r"\s+\S+\s+\S+\s+(\S+)\s+(\S+)", re.M)
+ROUNDS, STUDENT = 5, 2.776  # Student's t of so many
+# Size, count, type, reduction (hypercube has none), root; then (time, bandwidth of the algorithm, of the bus, wrong
+# results) out of place and in place.
+ROW = re.compile(r"^ *(\d+) +\d+ +\w+ +(?:[a-z]+ +)?-?\d+" + 2 * r" +\S+ +\S+ +([\d.]+) +(\S+)", re.M)
 
 
 def run(words):
-    """{(size, place): bandwidth}, how many results were wrong. Raises RuntimeError with what it said last."""
+    """The rows' size and two bandwidths, from LEAST on; how many results were wrong. Raises RuntimeError with what it
+    said last.
+    """
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     rows = ROW.findall(done.stdout)
-    if done.returncode or not rows:
-        raise RuntimeError((done.stderr or done.stdout).strip().splitlines()[-1])
     wrong = sum(float(text) for row in rows for text in row[2::2] if text != "N/A")
-    return {(int(row[0]), place): float(row[place]) for row in rows for place in (1, 3)}, wrong
+    large = [(int(row[0]), float(row[1]), float(row[3])) for row in rows if int(row[0]) >= LEAST]
+    if not large or done.returncode and not wrong:  # a wrong result is a bad end, too
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip(" #")]
+        raise RuntimeError(said[-1] if said else f"status {done.returncode}, and no word")
+    return large, wrong
 
 
 def compare(program, commpool, way):
     """What a line of the record says of one program."""
     plain = [program, *WORDS, *WAYS[way][0]]
     under = [commpool, "run", *WAYS[way][1], "--", *plain]
-    (first, *_), (second, *_), (third, *_), (last, *_) = found = [run(words) for words in (plain, under, under, plain)]
-    ratios = [(second[key] + third[key]) / (first[key] + last[key]) for key in first if key[0] >= LEAST and first[key]]
-    return {"ratio": statistics.mean(ratios), "half_width": 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5,
-            "wrong": sum(wrong for _, wrong in found), "sizes": len(first) // 2}
+    found, ratios = [], []
+    for _ in range(ROUNDS):
+        found += [run(words) for words in (plain, under, under, plain)]
+        ratios.append(statistics.mean((second[place] + third[place]) / (first[place] + last[place]) for place in (1, 2)
+                                      for first, second, third, last in zip(*(rows for rows, _ in found[-4:]))))
+    return {"ratio": statistics.mean(ratios), "half_width": STUDENT * statistics.stdev(ratios) / ROUNDS ** 0.5,
+            "wrong": sum(wrong for _, wrong in found), "sizes": len(found[0][0])}
 
 
 def main():
@@ -64,7 +73,8 @@ def main():
         results[f"{program.name} {way}"] = found
         print(f"{program.name} {way}: {said}", flush=True)
     if options.record is not None:
-        comparison.record(options.record, "tools/suites/nccl_tests.py", {"gpus": 2}, results)
+        command = " ".join(["tools/suites/nccl_tests.py", *(["--tests", options.tests] if options.tests else [])])
+        comparison.record(options.record, command, {"gpus": 2}, results)
     return 1 if bad or not results else 0
 
 
