@@ -182,14 +182,13 @@ def launch(ranks):
         processes, meeting = [start(rank, 0) for rank in range(ranks)], 0
         deadline = time.monotonic() + words.seconds + 120
         try:
-            while any(process.poll() is None for process in processes):
-                if processes[-1].poll() == -signal.SIGKILL:
+            while None in (codes := [process.poll() for process in processes]):
+                if codes[-1] == -signal.SIGKILL:
                     meeting += 2
-                    processes[-1] = start(ranks - 1, meeting)
-                if time.monotonic() > deadline or any(process.poll() for process in processes):
+                    processes[-1], codes[-1] = start(ranks - 1, meeting), None
+                if time.monotonic() > deadline or any(codes):
                     break
                 time.sleep(0.05)  # between looks at processes
-            codes = [process.poll() for process in processes]
         finally:
             for process in processes:
                 process.kill()
