@@ -48,6 +48,19 @@ TEST_F(Ranges, AScopeIsARangeThatAnotherThreadMayEnd) {
   EXPECT_EQ(Take(), (Lines{"start scope", "start scope", "end scope", "end scope"}));
 }
 
+// Scopes as the C ABI begins and ends them: at once where that is possible.
+TEST_F(Ranges, EachScopeOfAThreadIsARange) {
+  const PoolHandle pool = Create(Configured("gradients"));
+  for (int round = 0; round < 3; ++round) {
+    ScopeHandle scope = runtime().BeginScopeAtOnce(pool, {}, Exhaustion::kError);
+    if (scope == 0) scope = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+    if (!runtime().EndScopeAtOnce(scope)) {
+      EXPECT_TRUE(runtime().EndScope(scope).ok());
+    }
+    EXPECT_EQ(Take(), (Lines{"start scope", "end scope"}));
+  }
+}
+
 TEST_F(Ranges, ACaptureIsARange) {
   const PoolHandle pool = Create(Configured("gradients"));
   TestStream stream;

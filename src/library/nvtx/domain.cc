@@ -152,7 +152,7 @@ void OpenRanges::Start(uint64_t handle, const std::shared_ptr<const Domain>& dom
 }
 
 void OpenRanges::End(uint64_t handle) {
-  if (!any_.load(std::memory_order_relaxed)) return;
+  if (!any()) return;
   std::map<uint64_t, Open>::node_type ended;
   {
     MutexLock lock(mutex_);

@@ -84,13 +84,16 @@ class OpenRanges {
   void Start(uint64_t handle, const std::shared_ptr<const Domain>& domain, std::string_view text);
   void End(uint64_t handle);
 
+  // Whether there was a range ever. A tool that hears of one thread's first scope has to hear of all.
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+
  private:
   struct Open {
     std::shared_ptr<const Domain> domain;
     uint64_t range = 0;
   };
 
-  std::atomic<bool> any_{false};  // whether there was a range ever
+  std::atomic<bool> any_{false};
   Mutex mutex_{LockRank::kLeaf};
   std::map<uint64_t, Open> open_ COMMPOOL_GUARDED_BY(mutex_);
 };

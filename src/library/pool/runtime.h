@@ -179,6 +179,7 @@ class Runtime {
   Status FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool);
   // Promises the stream where the program promised all streams of the pool. Changes `name`, the stream's name.
   Status PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name);
+  bool ScopesAreHeard() const { return parts_.recorder.on() || parts_.ranges.any(); }
   // For a large block. 0 while a capture is open, because the library's driver calls must relax then.
   CUdeviceptr ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stream) const;
   // Takes from this thread's caches of the pool, else from the pool.
@@ -231,16 +232,16 @@ class Runtime {
   return !forked_.InChild() && parts_.caches.Give(address);
 }
 
-// A recording must hear of each scope, and a forked child of its error: both take the slow way.
+// A recording and a tool must hear of each scope, and a forked child of its error: they take the slow way.
 [[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,
                                                                     Exhaustion exhaustion) {
   const std::optional<int> device = pools_.DeviceAtOnce(pool);
-  return device && !forked_.InChild() && !parts_.recorder.on() ? scopes_.BeginAtOnce({pool, sizes, *device, exhaustion})
-                                                               : ScopeHandle{0};
+  return device && !forked_.InChild() && !ScopesAreHeard() ? scopes_.BeginAtOnce({pool, sizes, *device, exhaustion})
+                                                           : ScopeHandle{0};
 }
 
 inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) {
-  return !forked_.InChild() && !parts_.recorder.on() && scopes_.EndAtOnce(scope);
+  return !forked_.InChild() && !ScopesAreHeard() && scopes_.EndAtOnce(scope);
 }
 
 }  // namespace commpool::internal
