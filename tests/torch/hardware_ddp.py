@@ -1,6 +1,8 @@
-"""DDP of GPT-2 small and medium with its buckets in windows, beside DDP as it is, with its bucket size and with ours.
+"""DDP of GPT-2 medium and a compiled Llama of 1B with its buckets in windows, beside DDP as it is, with its bucket size
+and with ours.
 
-usage: hardware_ddp.py [--record FILE] [--tiny] [--bucket MIB] [--blocks N]
+usage: hardware_ddp.py [MODEL] [--record FILE] [--tiny] [--bucket MIB] [--blocks N]      (default: both models)
+  MODEL     gpt2 or llama
   --bucket  the size of ours, in place of the one that is found best
   --blocks  with it: all buckets in windows, over kernels of at least so many blocks
 """
@@ -15,32 +17,15 @@ import commpool.torch as commpool
 
 from hardware_group import (advice, all_reduces_without_waiting, compare, compare_narrowly, end, graph_of,
                             nccl_kernels, start_ranks, tiny)
+from hardware_llama import Llama
 from hardware_measure import record
 from hardware_models import Gpt2
 
-MODELS = {"GPT-2 small": {"layers": 12, "width": 768, "heads": 12}, "GPT-2 medium": {}}
+MODELS = {"llama": Llama} if tiny() else {"gpt2": Gpt2, "llama": Llama}
 ROUNDS, WARM, REPLAYS = 40, 6, 10
 STEPS, SECONDS, NARROW = 3, 25, 0.004  # in turn, until the ratio of two is known so well, or for so long
 STOCK, OURS = "stock, our bucket", "windows"
 MIB = 1 << 20
-
-
-class TinyModel(torch.nn.Module):
-    """Of operations that the emulator has."""
-
-    def __init__(self):
-        super().__init__()
-        self.weights = torch.nn.ParameterList(torch.full((1 << 16,), 1.5) for _ in range(4))
-
-    def batch(self, _step):
-        return torch.full((1 << 16,), 1.0, device="cuda")
-
-    def loss(self, x):
-        for weight in self.weights:
-            x = x * weight
-        return x.sum()
-
-    forward = loss
 
 
 class Loss(torch.nn.Module):
@@ -55,13 +40,12 @@ class Loss(torch.nn.Module):
 
 
 class Training:
-    def __init__(self, words, wrap):
+    def __init__(self, name, wrap):
         torch.manual_seed(1)
         with torch.device("cpu" if tiny() else "cuda"):
-            self.model = (TinyModel() if tiny() else Gpt2(**words)).cuda()
+            self.model = MODELS[name]().cuda()
         self.net = wrap(Loss(self.model))
-        self.optimizer = (torch.optim.SGD(self.net.parameters(), lr=1e-3, foreach=False) if tiny() else
-                          torch.optim.AdamW(self.net.parameters(), lr=1e-4, fused=True))
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-4, fused=not tiny())
         torch.manual_seed(5 + dist.get_rank())
         self.batch = self.model.batch(0)
 
@@ -74,29 +58,28 @@ class Training:
 
 
 def buckets_of(net):
-    """Elements of each gradient bucket, in the order in which they are reduced."""
-    return [bucket.buffer().numel() for bucket in net.reducer._get_zeros_like_grad_buckets()]
+    """Like each gradient bucket, in the order in which they are reduced."""
+    return [torch.zeros_like(bucket.buffer()) for bucket in net.reducer._get_zeros_like_grad_buckets()]
 
 
-def replayed(name, sizes, net, pool, device):
+def replayed(name, plain, net, pool):
     """The all-reduces of all buckets, and of those in windows alone, back to back in a graph that keeps ranks together.
 
     NCCL_GRAPH_REGISTER is 0, or plain buffers would be registered in a graph, which they are not in a step.
     """
     windows, over = net.buckets.windows, net.process_group
-    plain = [torch.zeros(size, device=device) for size in sizes]
     if windows is None:
         return None
-    pool.reserve(sum(4 * size + 512 for size in sizes))
+    pool.reserve(sum(bucket.nbytes + 512 for bucket in plain))
     with commpool.use_pool(pool, sizes=windows):
-        placed = [torch.zeros(size, device=device) for size in sizes]
+        placed = [torch.zeros_like(bucket) for bucket in plain]
     inside = [place for place, tensor in enumerate(placed) if commpool.block_of(tensor) is not None]
 
     def all_of(tensors, group=None):
         return lambda: [dist.all_reduce(tensor, group=group) for tensor in tensors]
 
     found = {}
-    for what, places in (("all buckets", range(len(sizes))), ("those in windows", inside)):
+    for what, places in (("all buckets", range(len(plain))), ("those in windows", inside)):
         ways = {STOCK: all_of([plain[place] for place in places]),
                 OURS: all_of([placed[place] for place in places], over)}
         graphs = {who: graph_of(work)[0] for who, work in ways.items()}
@@ -130,13 +113,13 @@ def asked_of_us():
     return {"bucket_cap_mb": said["bucket"]} if "bucket" in said else {}
 
 
-def one_model(name, words, device):
+def one_model(name, device):
     pool, plain = commpool.Pool("ddp", symmetric_across=dist.group.WORLD), torch.nn.parallel.DistributedDataParallel
-    ours = Training(words, lambda net: commpool.ddp(net, pool, device_ids=[device.index], **asked_of_us()))
+    ours = Training(name, lambda net: commpool.ddp(net, pool, device_ids=[device.index], **asked_of_us()))
     chosen = ours.net.buckets
     trainings = {
-        "stock": Training(words, lambda net: plain(net, device_ids=[device.index])),
-        STOCK: Training(words, lambda net: plain(net, device_ids=[device.index], gradient_as_bucket_view=True,
+        "stock": Training(name, lambda net: plain(net, device_ids=[device.index])),
+        STOCK: Training(name, lambda net: plain(net, device_ids=[device.index], gradient_as_bucket_view=True,
                                                  bucket_cap_mb=chosen.nbytes / MIB)),
         OURS: ours}
     losses = {who: [training.step().item() for _ in range(WARM)] for who, training in trainings.items()}
@@ -149,16 +132,16 @@ def one_model(name, words, device):
              for to in ("stock", STOCK)}
     held, of_steps = pool.stats().allocated_bytes, in_steps(trainings)
     net = ours.net
-    sizes = buckets_of(net)
+    buckets = buckets_of(net)
     del trainings, ours, steps
-    replays = replayed(name, sizes, net, pool, device)
+    replays = replayed(name, buckets, net, pool)
     commpool.ddp_release(net)
     del net
     torch.cuda.empty_cache()
     end(pool)
     return {**found, "chosen": chosen._asdict(), "placed": placed._asdict(), "losses_apart": apart,
             "all_reduces_in_steps": of_steps, "all_reduces_replayed": replays,
-            "buckets_mib": [round(4 * size / MIB, 2) for size in sizes],
+            "buckets_mib": [round(bucket.nbytes / MIB, 2) for bucket in buckets],
             "pool_mib": {"now": held.current >> 20, "peak": held.peak >> 20}}
 
 
@@ -167,11 +150,12 @@ def rank(device):
     if dist.get_rank() == 0:
         print(*advices, sep="\n", flush=True)
     results = {"advice": {str(of.blocks): [list(row) for row in of.rows] for of in advices}}
-    for name, words in list(MODELS.items())[:1 if tiny() else None]:
-        results[name] = one_model(name, words, device)
+    for name in [name for name in MODELS if name in sys.argv] or MODELS:
+        results[name] = one_model(name, device)
     if dist.get_rank() == 0:
-        asked = "".join(f" --{name} {sys.argv[sys.argv.index('--' + name) + 1]}" for name in ("bucket", "blocks")
-                        if "--" + name in sys.argv)
+        asked = "".join(f" {name}" for name in MODELS if name in sys.argv)
+        asked += "".join(f" --{name} {sys.argv[sys.argv.index('--' + name) + 1]}" for name in ("bucket", "blocks")
+                         if "--" + name in sys.argv)
         record("tests/torch/hardware_ddp.py" + asked, {"ranks": dist.get_world_size(), **results})
 
 

@@ -1,9 +1,11 @@
 """What the checks on several GPUs share: ranks that cannot hang, the slowest rank's time, and profiled kernels."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -183,25 +185,37 @@ def graph_of(work):
     return graph, result
 
 
-def _profiled(step, steps):
-    """Each kernel of NCCL's on this rank, in order: its name and microseconds; None where there is no profile."""
+def _spans(step, steps):
+    """What this rank's GPU does in these steps, in order: begin and end in microseconds, and the name; None in a trial.
+
+    The ranks begin together.
+    """
+    everywhere(None)
+    dist.all_reduce(torch.zeros(1, device="cuda"))
+    torch.cuda.synchronize()
     if tiny():
         for _ in range(steps):
             step()
         return None
     from torch.profiler import ProfilerActivity, profile
 
-    torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
-    found = []
-    for event in profiled.events():
-        name = event.name.partition("(")[0]
-        if name.startswith("nccl") and ":" not in name and event.device_type == torch.autograd.DeviceType.CUDA:
-            found.append((event.time_range.start, name, event.time_range.elapsed_us()))
-    return [(name, us) for _, name, us in sorted(found)]
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        profiled.export_chrome_trace(file.name)
+        events = json.load(file)["traceEvents"]
+    return sorted((event["ts"], event["ts"] + event["dur"], event["name"].partition("(")[0]) for event in events
+                  if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"))
+
+
+def _profiled(step, steps):
+    """Each kernel of NCCL's on this rank, in order: its name and microseconds; None where there is no profile."""
+    spans = _spans(step, steps)
+    if spans is None:
+        return None
+    return [(name, end_of - begin) for begin, end_of, name in spans if name.startswith("nccl")]
 
 
 def nccl_kernels(step, steps=3):
@@ -213,6 +227,28 @@ def nccl_kernels(step, steps=3):
     for name, us in kernels:
         times[name] = times.get(name, 0.0) + us / steps
     return {name: round(of, 1) for name, of in sorted(times.items())}
+
+
+def _covered(spans):
+    """Microseconds in which at least one of the spans runs."""
+    total, reached = 0.0, float("-inf")
+    for begin, end_of, _ in spans:
+        total += max(0.0, end_of - max(begin, reached))
+        reached = max(reached, end_of)
+    return total
+
+
+def exposed_collectives(step, steps=3):
+    """The share of the steps' time in which a rank's GPU does nothing but NCCL's kernels; None without a profile.
+
+    The smallest of the ranks': who arrives first waits in a kernel for the others.
+    """
+    spans = _spans(step, steps)
+    if not spans:
+        return None
+    rest = [span for span in spans if not span[2].startswith("nccl")]
+    whole = max(end_of for _, end_of, _ in spans) - spans[0][0]
+    return round(min(everywhere((_covered(spans) - _covered(rest)) / whole)), 4)
 
 
 def all_reduces_without_waiting(step, steps=3):

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
-# NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
+# NCCL, g++ and a CUDA driver, and transformers for what trains a Llama. Results go into RESULTS (default: results
+# beside this file).
 # usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [peers] [examples]
 #   [recording] [pinned] [sleep] [sharing] [registrars] [nvls] [races] [graphs] [rl] [starve] [soak]
 # Without a word: all.
