@@ -1,14 +1,12 @@
 // Which memory other processes may map.
-#include "src/library/pool/segments/memory_exporter.h"
-
 #include <fcntl.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
+#include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 

@@ -1,21 +1,15 @@
 // PoolPeers: access is granted to all segments or to none.
-#include "src/library/pool/segments/pool_peers.h"
-
 #include <algorithm>
-#include <map>
-#include <string>
 
 #include "src/library/base/try.h"
+#include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
-PoolPeers::PoolPeers(const PoolBasis& basis, BlockStore& blocks, const Backing& backing, const SegmentBook& book)
-    : basis_(basis),
-      blocks_(blocks),
-      backing_(backing),
-      book_(book),
-      made_for_others_(backing.OthersMayUse()),
-      peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()) {
+PoolPeers::PoolPeers(const SegmentPart& part)
+    : SegmentPart(part),
+      made_for_others_(backing_.OthersMayUse()),
+      peers_(basis_.configuration.peers.begin(), basis_.configuration.peers.end()) {
   MutexLock lock(mutex_);
   NoteOthersMayUse();
 }

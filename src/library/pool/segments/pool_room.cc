@@ -1,12 +1,10 @@
 // PoolRoom: two limits and the headroom.
-#include "src/library/pool/segments/pool_room.h"
-
 #include <algorithm>
-#include <optional>
 
 #include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/failure.h"
+#include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 

@@ -1,7 +1,6 @@
 // SegmentBook: the segments of a pool, and what is set aside.
-#include "src/library/pool/segments/segment_book.h"
-
 #include "src/library/base/check.h"
+#include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 

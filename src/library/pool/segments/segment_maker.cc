@@ -1,11 +1,7 @@
 // SegmentMaker: growth and its undoing, one segment at a time.
-#include "src/library/pool/segments/segment_maker.h"
-
-#include <string>
-#include <utility>
-
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
+#include "src/library/pool/segments/segment_store.h"
 #include "src/library/pool/shared/memory_observer.h"
 
 namespace commpool::internal {

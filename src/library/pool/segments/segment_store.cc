@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
@@ -15,19 +13,18 @@ namespace commpool::internal {
 
 SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
                            std::unique_ptr<Backing> made, std::shared_ptr<MemoryAccount> account)
-    : backing(std::move(made)),
+    : SegmentPart(basis, blocks, *made, book),
+      backing(std::move(made)),
       granularity(std::max(basis.configuration.granularity_bytes, backing->granularity())),
       registrations(basis.driver,
                     basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
                     basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows, &basis.record),
-      room(basis, blocks, *backing, std::move(account), granularity),
-      peers(basis, blocks, *backing, book),
-      maker(basis, blocks, *backing, book, room, peers, registrations),
+      room(*this, std::move(account), granularity),
+      peers(*this),
+      maker(*this, room, peers, registrations),
       kept(basis, blocks),
-      exporter(basis, blocks, *backing, book),
-      basis_(basis),
-      captures_(captures),
-      blocks_(blocks) {}
+      exporter(*this),
+      captures_(captures) {}
 
 // What is left was not released in order, such as memory of a symmetric pool that was not closed. It stays until the
 // process ends.
