@@ -1,8 +1,6 @@
 #include "src/library/engine/heap.h"
 
-#include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/size_policy.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "src/library/base/owner_lock.h"
-#include "src/library/engine/block_word.h"
+#include "src/library/engine/block_map.h"
 #include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
