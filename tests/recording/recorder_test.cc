@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "src/library/recording/pool_recorder.h"
 #include "tests/recording/recorded_entries.h"
 
 namespace commpool::internal::recording {

@@ -1,6 +1,5 @@
-#include "src/library/recording/pool_recorder.h"
-
 #include "src/library/recording/books.h"
+#include "src/library/recording/recorder.h"
 
 namespace commpool::internal::recording {
 

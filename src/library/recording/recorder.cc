@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <utility>
 #include <variant>
 
 #include "src/library/base/environment.h"

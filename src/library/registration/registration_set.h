@@ -21,7 +21,7 @@
 #include "commpool/status.h"
 #include "src/library/base/function_ref.h"
 #include "src/library/base/mutex.h"
-#include "src/library/recording/pool_recorder.h"
+#include "src/library/recording/recorder.h"
 #include "src/library/registration/communicator.h"
 #include "src/library/registration/intent.h"
 #include "src/library/registration/placed_windows.h"

@@ -30,7 +30,6 @@
 #include "src/library/pool/shared/device_state.h"
 #include "src/library/pool/shared/memory_holders.h"
 #include "src/library/pool/shared/memory_observer.h"
-#include "src/library/recording/pool_recorder.h"
 #include "src/library/recording/recorder.h"
 #include "src/library/registration/home_links.h"
 #include "src/library/registration/placed_windows.h"
