@@ -1,9 +1,7 @@
-#include "src/library/sharing/imported_segments.h"
-
 #include <utility>
 
 #include "src/library/base/try.h"
-#include "src/library/engine/types.h"
+#include "src/library/sharing/mapped_memory.h"
 
 namespace commpool::internal {
 

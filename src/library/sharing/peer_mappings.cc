@@ -1,8 +1,7 @@
-#include "src/library/sharing/peer_mappings.h"
-
 #include <utility>
 
 #include "src/library/base/try.h"
+#include "src/library/sharing/mapped_memory.h"
 
 namespace commpool::internal {
 

@@ -24,7 +24,7 @@
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
 #include "src/library/driver/loader.h"
-#include "src/library/sharing/imported_segments.h"
+#include "src/library/sharing/mapped_memory.h"
 #include "src/library/sharing/message_channel.h"
 #include "src/library/sharing/reading_board.h"
 #include "src/library/sharing/shared_records.h"

@@ -1,7 +1,6 @@
 // How the owner of a shared pool waits for its importers: before an update of a block, and before the pool sleeps.
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "src/library/base/try.h"
 #include "src/library/sharing/share_server.h"

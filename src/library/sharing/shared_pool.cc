@@ -1,8 +1,8 @@
-#include "src/library/sharing/shared_pool.h"
-
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "src/library/sharing/share_server.h"
 
 namespace commpool::internal {
 

@@ -24,7 +24,7 @@
 #include "src/library/pool/shared/address_table.h"
 #include "src/library/pool/shared/memory_account.h"
 #include "src/library/registration/registration_set.h"
-#include "src/library/sharing/shared_pool.h"
+#include "src/library/sharing/share_server.h"
 
 namespace commpool::internal {
 

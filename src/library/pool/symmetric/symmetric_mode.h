@@ -16,7 +16,7 @@
 #include "src/library/pool/symmetric/collective.h"
 #include "src/library/pool/symmetric/loss_watch.h"
 #include "src/library/registration/domain.h"
-#include "src/library/sharing/peer_mappings.h"
+#include "src/library/sharing/mapped_memory.h"
 
 namespace commpool::internal {
 
