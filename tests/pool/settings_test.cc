@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "src/library/base/bytes.h"
-#include "src/library/pool/settings/setting_table.h"
 #include "tests/base/expect_status.h"
 
 namespace commpool::internal {

@@ -1,13 +1,11 @@
 // What COMMPOOL_CONF may say: splits it into entries, and translates strategies and PyTorch's keys into our settings.
-#include "src/library/pool/settings/known_words.h"
-
 #include <algorithm>
 #include <iterator>
 
 #include "src/library/base/failure.h"
 #include "src/library/base/nearest.h"
 #include "src/library/base/printable.h"
-#include "src/library/pool/settings/setting_table.h"
+#include "src/library/pool/settings/settings.h"
 
 namespace commpool::internal {
 

@@ -1,6 +1,4 @@
 // One row for each setting of a pool: how its value is read, how it is shown, and which pools may have it.
-#include "src/library/pool/settings/setting_table.h"
-
 #include <array>
 #include <cstdio>
 #include <locale>
@@ -9,6 +7,7 @@
 #include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/pool/settings/settings.h"
 
 namespace commpool::internal {
 

@@ -4,7 +4,6 @@
 
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
-#include "src/library/pool/settings/setting_table.h"
 
 namespace commpool::internal {
 

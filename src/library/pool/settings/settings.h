@@ -5,14 +5,80 @@
 // setting skips pools that cannot have it; a setting for that one pool is an error there.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/library/pool/options.h"
-#include "src/library/pool/settings/known_words.h"
 
 namespace commpool::internal {
+
+// Such as "gradients.limit:2GiB". A word without a colon is a key without a value.
+struct SettingEntry {
+  std::string pool;  // "gradients"; empty: every pool
+  std::string key;   // "limit"
+  // Empty for a word alone; the rows check the rest.
+  std::string value;
+  std::string text;  // the text as the user wrote it
+};
+
+// In PyTorch's grammar (key:value,key:value). Ignores spaces around a part, does not split at commas inside brackets,
+// and allows a comma at the end. Reports no error: a word that means nothing is refused by InOwnWords.
+std::vector<SettingEntry> SplitSettings(std::string_view text);
+
+// Keys that are no rows of the table: the first four are for devices, the last one for several settings at once.
+// Settings reads them itself, so FindSettingRow finds none of them.
+inline constexpr const char* kDeviceLimitKey = "device_limit";
+inline constexpr const char* kFractionKey = "per_process_memory_fraction";
+inline constexpr const char* kHeadroomKey = "headroom";
+inline constexpr const char* kBudgetKey = "budget_limit";  // where a pool's name would be it has the budget's
+inline constexpr const char* kStrategyKey = "strategy";
+
+// A word that stands for several settings, written as in COMMPOOL_CONF.
+struct Strategy {
+  // The value of the key strategy, or a word alone in COMMPOOL_CONF.
+  const char* name;
+  const char* settings;
+};
+
+// Null where there is none. The result lives as long as the process.
+const Strategy* FindStrategy(std::string_view name);
+
+// Translates an entry into our own words: the name of a strategy becomes strategy:NAME, and a key of PyTorch becomes
+// our key of the same meaning. Returns no entry for a setting that commpool has in any case. kInvalidArgument for an
+// unknown word; also for a setting that only PyTorch has, with advice what to write instead.
+Result<std::optional<SettingEntry>> InOwnWords(const SettingEntry& entry);
+
+// One setting of a pool. Parsing, checks, the configuration that commpool shows and the message about unknown words all
+// read the rows.
+struct SettingRow {
+  // The word in COMMPOOL_CONF, and the name in the configuration that programs read.
+  const char* key;
+  uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF has it
+  // The message for a wrong value lists the allowed ones.
+  // Leaves the configuration as it was where the value is wrong.
+  Status (*set)(const std::string& value, PoolConfiguration& configuration);
+  // Written as in COMMPOOL_CONF.
+  // `set` can read it.
+  std::string (*show)(const PoolConfiguration& configuration);
+  // Checks a pool with the value set: OK, or why such a pool cannot have it. By default every pool may have it.
+  Status (*fits)(const PoolConfiguration& configuration) = [](const PoolConfiguration&) { return Status(); };
+};
+
+// In the order of setting: a row may read what earlier rows have set. The rows live as long as the process.
+std::span<const SettingRow> SettingRows();
+
+// Null where there is none.
+const SettingRow* FindSettingRow(std::string_view key);
+
+// "none" for no limit. kInvalidArgument says what a value may look like, as for all of these.
+Result<uint64_t> ReadBytes(const std::string& text);
+// A share above 0 and at most 1.
+Result<double> ReadShare(const std::string& text);
 
 // One line of the configuration in force: commpool_setting. `source`: "default", "code", or the entry of COMMPOOL_CONF.
 struct SettingLine {
