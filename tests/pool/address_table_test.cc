@@ -1,8 +1,7 @@
 // Who owns an address: ranges touch and never overlap.
-#include "src/library/pool/shared/address_table.h"
-
 #include <gtest/gtest.h>
 
+#include "src/library/pool/shared/tables.h"
 #include "tests/base/expect_status.h"
 #include "tests/pool/nobodys_owner.h"
 

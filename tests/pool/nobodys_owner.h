@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "src/library/pool/shared/block_owner.h"
+#include "src/library/pool/shared/tables.h"
 
 namespace commpool::internal {
 

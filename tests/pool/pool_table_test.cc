@@ -1,9 +1,8 @@
 // The tables of pools: handles are never reused, and an address finds the owner of its segment.
-#include "src/library/pool/shared/pool_table.h"
-
 #include <memory>
 #include <vector>
 
+#include "src/library/pool/shared/tables.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

@@ -14,7 +14,7 @@
 #include "commpool/status.h"
 #include "src/library/base/mutex.h"
 #include "src/library/pool/basis/pool_basis.h"
-#include "src/library/pool/shared/pool_table.h"
+#include "src/library/pool/shared/tables.h"
 
 namespace commpool::internal {
 

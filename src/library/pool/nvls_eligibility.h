@@ -12,7 +12,7 @@
 
 #include "commpool/status.h"
 #include "src/library/driver/loader.h"
-#include "src/library/pool/shared/address_table.h"
+#include "src/library/pool/shared/tables.h"
 #include "src/library/registration/window_index.h"
 
 namespace commpool::internal {

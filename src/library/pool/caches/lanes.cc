@@ -1,6 +1,5 @@
 // Lanes: finds and makes the threads' caches of a pool and a stream.
 #include <algorithm>
-#include <vector>
 
 #include "src/library/pool/caches/thread_caches.h"
 

@@ -1,6 +1,4 @@
 // OwnCaches: what a thread does rarely: it makes its object, searches all of its caches, and ends.
-#include "src/library/pool/caches/own_caches.h"
-
 #include <algorithm>
 
 #include "src/library/base/fork_guard.h"

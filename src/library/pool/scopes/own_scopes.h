@@ -16,7 +16,7 @@
 #include "src/library/base/owner_lock.h"
 #include "src/library/pool/scopes/plan.h"
 #include "src/library/pool/shared/own_state.h"
-#include "src/library/pool/shared/pool_table.h"
+#include "src/library/pool/shared/tables.h"
 #include "src/library/stream/stream_key.h"
 
 namespace commpool::internal {

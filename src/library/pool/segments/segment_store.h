@@ -21,8 +21,8 @@
 #include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/blocks/graph_captures.h"
 #include "src/library/pool/blocks/kept_blocks.h"
-#include "src/library/pool/shared/address_table.h"
 #include "src/library/pool/shared/memory_account.h"
+#include "src/library/pool/shared/tables.h"
 #include "src/library/registration/registration_set.h"
 #include "src/library/sharing/share_server.h"
 

@@ -1,12 +1,10 @@
 // AddressTable: a map by first address. Each question is one search under the lock.
-#include "src/library/pool/shared/address_table.h"
-
 #include <iterator>
-#include <string>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/engine/types.h"
+#include "src/library/pool/shared/tables.h"
 
 namespace commpool::internal {
 

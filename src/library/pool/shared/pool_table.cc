@@ -1,7 +1,6 @@
 // PoolTable: the pools by handle, and what is left of those that have none any more.
-#include "src/library/pool/shared/pool_table.h"
-
 #include "src/library/base/failure.h"
+#include "src/library/pool/shared/tables.h"
 
 namespace commpool::internal {
 
