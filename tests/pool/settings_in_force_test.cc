@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "src/library/pool/growing/grower.h"
+#include "src/library/pool/growing/growing_mode.h"
 #include "src/library/pool/settings/settings.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"

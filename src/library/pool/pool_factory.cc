@@ -10,7 +10,6 @@
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
 #include "src/library/engine/expandable_engine.h"
-#include "src/library/pool/growing/grower.h"
 #include "src/library/pool/growing/growing_mode.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 

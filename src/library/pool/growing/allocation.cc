@@ -1,5 +1,4 @@
 // How a growing pool serves a request: free memory at once, or the slow way, a table of steps.
-#include <optional>
 #include <utility>
 
 #include "src/library/base/bytes.h"

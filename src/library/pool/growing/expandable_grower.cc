@@ -7,7 +7,6 @@
 #include <iterator>
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "src/library/backing/territory.h"
 #include "src/library/base/bytes.h"
@@ -15,7 +14,7 @@
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/engine/expandable_engine.h"
-#include "src/library/pool/growing/grower.h"
+#include "src/library/pool/growing/growing_mode.h"
 
 namespace commpool::internal {
 

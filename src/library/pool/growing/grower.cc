@@ -1,8 +1,5 @@
 // Grower: one growth from the plan to its end, alike for both kinds of pools; and the grower of fixed pools.
-#include "src/library/pool/growing/grower.h"
-
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -10,6 +7,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
+#include "src/library/pool/growing/growing_mode.h"
 
 namespace commpool::internal {
 

@@ -1,13 +1,11 @@
 // LossWatch: hears of a lost rank on the thread of the link's watcher, and gives the program the advice that still
 // helps.
-#include "src/library/pool/symmetric/loss_watch.h"
-
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "src/library/base/log.h"
 #include "src/library/base/user_function.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
 
