@@ -34,8 +34,8 @@ enum class CutSide { kLow, kHigh };
 // REQUIRES: nothing rests beside the block, which is free and merged.
 CutSide CutSideFor(uint64_t bytes, const Block& free);
 
-// Knows which freed blocks wait for which fence, so that a passed fence finds its blocks at once. The heap
-// keeps it up to date; the engine adds fences and removes those that passed.
+// Knows which freed blocks wait for which fence, so that a passed fence finds its blocks at once. The heap keeps it up
+// to date; the engine adds fences and removes those that passed.
 //
 // A fence stays in the book until it passes, even when its last block has been handed out: the pool then recycles its
 // event.
