@@ -321,7 +321,7 @@ class RankOfJob {
     const CudaDriver& cuda = driver_->cuda;
     const size_t bytes = count * sizeof(float);
     const CUdeviceptr block = runtime.Allocate(device_, bytes, stream_).value();
-    pool.segments().registrations.Find(home_, block).value();  // fails if the block is not the pool's
+    runtime.windows().Find(home_, block).value();  // fails if the block is in no window
     std::vector<float> values(count);
     for (size_t index = 0; index < count; ++index) values[index] = static_cast<float>(index % 16 + rank_);
     cuda.cuMemcpyHtoDAsync(block, values.data(), bytes, stream_);

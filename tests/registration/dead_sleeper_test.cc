@@ -100,7 +100,7 @@ class Life {
     communicator_ = ConnectForkedRank(*driver_, number_, kRanks - 1, pipe_of_id_);
     pool_->mode().AsSymmetric()->Rehome(communicator_).or_throw();
     const CUdeviceptr block = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
-    Check(pool_->segments().registrations.Find(communicator_, block).ok(), "blocks lie in windows again");
+    Check(runtime_.windows().Find(communicator_, block).has_value(), "blocks lie in windows again");
     pool_->Free(block).or_throw();
     SleepAlone(*pool_, {}).or_throw();
     WakeAlone(*pool_).or_throw();

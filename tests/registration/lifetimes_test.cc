@@ -147,15 +147,14 @@ TEST_F(Lifetimes, ASplitHasNoRegistrationsAndItsParentKeepsThem) {
   });
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   Rank& rank = group()[0];
-  ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
-  EXPECT_EQ(PoolOf(rank).segments().registrations.Find(Of(split, rank), blocks[0]).status().code(),
-            StatusCode::kNotFound);
+  EXPECT_TRUE(runtime().windows().Find(rank.communicator, blocks[0]));
+  EXPECT_FALSE(runtime().windows().Find(Of(split, rank), blocks[0]));
   ExpectOk(Register(split));
-  ExpectOk({PoolOf(rank).segments().registrations.Find(Of(split, rank), blocks[0]).status()});
+  EXPECT_TRUE(runtime().windows().Find(Of(split, rank), blocks[0]));
   EXPECT_EQ(RegisteredSegments(0), 2u);
   ExpectOk(Deregister(split));
   group().Destroy(split);
-  ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
+  EXPECT_TRUE(runtime().windows().Find(rank.communicator, blocks[0]));
   Free(blocks);
 }
 
@@ -198,12 +197,11 @@ TEST_F(Lifetimes, ARevokedCommunicatorIsAbandoned) {
 TEST_F(Lifetimes, ASegmentGivenBackHasNoWindow) {
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   Rank& rank = group()[0];
-  ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
+  EXPECT_TRUE(runtime().windows().Find(rank.communicator, blocks[0]));
   Free(blocks);
   ExpectOk(Trim(0));
   EXPECT_EQ(RegisteredSegments(0), 0u);
-  EXPECT_EQ(PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status().code(),
-            StatusCode::kNotFound);
+  EXPECT_FALSE(runtime().windows().Find(rank.communicator, blocks[0]));
 }
 
 TEST_F(Lifetimes, APoolDestroyedWithLiveBlocksKeepsItsWindowsAndItsBlocks) {

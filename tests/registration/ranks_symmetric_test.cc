@@ -79,9 +79,8 @@ class ProcessRanks : public DriverTest {
     return runtime_->CreatePool(configuration).value();
   }
 
-  void ExpectWindowAtEqualOffsets(Pool& pool, CUdeviceptr block) {
-    const std::vector<uint64_t> offsets =
-        GatherNumbers(pool.segments().registrations.Find(communicator_, block).value().offset);
+  void ExpectWindowAtEqualOffsets(CUdeviceptr block) {
+    const std::vector<uint64_t> offsets = GatherNumbers(runtime_->windows().Find(communicator_, block).value().offset);
     EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
   }
 
@@ -93,7 +92,7 @@ class ProcessRanks : public DriverTest {
     const ScopeHandle scope = runtime_->scopes().Begin({.pool = pool}).value();
     for (int step = 0; step < 3; ++step) {
       const CUdeviceptr block = runtime_->Allocate(rank_, kCount * sizeof(float), stream_).value();
-      ExpectWindowAtEqualOffsets(*pool, block);
+      ExpectWindowAtEqualOffsets(block);
       ExpectSum(block, kCount);
       ExpectOk({runtime_->Free(block)});
       EXPECT_GE(pool->mode().Reclaim().value(), kCount * sizeof(float));
@@ -112,14 +111,13 @@ class ProcessRanks : public DriverTest {
     for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
       ExpectSum(block, kCount);
       EXPECT_EQ(driver().cuda.cuMemcpyHtoDAsync(block, kept.data(), kCount * sizeof(float), stream_), CUDA_SUCCESS);
-      const uint64_t offset = pool->segments().registrations.Find(communicator_, block).value().offset;
+      const uint64_t offset = runtime_->windows().Find(communicator_, block).value().offset;
       ExpectOk({SleepAlone(*pool, {.keep = keep})});
-      EXPECT_EQ(pool->segments().registrations.Find(communicator_, block).status().code(), StatusCode::kNotFound)
-          << "an old window";
+      EXPECT_FALSE(runtime_->windows().Find(communicator_, block)) << "an old window";
       EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().reserved_bytes.current);
       ExpectOk({WakeAlone(*pool)});
-      EXPECT_EQ(pool->segments().registrations.Find(communicator_, block).value().offset, offset);
-      ExpectWindowAtEqualOffsets(*pool, block);
+      EXPECT_EQ(runtime_->windows().Find(communicator_, block).value().offset, offset);
+      ExpectWindowAtEqualOffsets(block);
       if (keep == Keep::kDiscard) continue;
       std::vector<float> found(kCount);
       EXPECT_EQ(driver().cuda.cuMemcpyDtoH(found.data(), block, kCount * sizeof(float)), CUDA_SUCCESS);
@@ -153,14 +151,14 @@ class ProcessRanks : public DriverTest {
     EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int writer = 0; writer < ranks_; ++writer) EXPECT_EQ(IntAt(slot(block, writer)), 100 * writer + rank_);
-    ExpectWhatNcclMapped(*pool, block, places);
+    ExpectWhatNcclMapped(block, places);
     MPI_Barrier(MPI_COMM_WORLD);
     ExpectOk({runtime_->Free(block), pool->Close(), runtime_->DestroyPool(handle)});
   }
   // NCCL has mapped the window's memory of all ranks by itself, elsewhere: the same bytes are there.
-  void ExpectWhatNcclMapped(Pool& pool, CUdeviceptr block, const PeerPlaces& places) {
+  void ExpectWhatNcclMapped(CUdeviceptr block, const PeerPlaces& places) {
     if (OnEmulator()) return;  // its NCCL maps none
-    const WindowPlace window = pool.segments().registrations.Find(communicator_, block).value();
+    const WindowPlace window = runtime_->windows().Find(communicator_, block).value();
     const Communicator described = DescribeCommunicator(driver(), communicator_, 60000).value();
     const auto record = ReadWindowRecord(driver(), described, window.window).value();
     if (!record) return;  // of a version whose records are not known

@@ -24,6 +24,7 @@ class RegistrationSets : public RegistrationTest {
   }
 
   RegistrationSet& set() { return *set_; }
+  const WindowIndex& windows() const { return windows_; }
   const Communicator& home() const { return home_; }
   const Communicator& other() const { return other_; }
   const std::vector<SegmentToRegister>& segments() const { return segments_; }
@@ -73,17 +74,17 @@ TEST_F(RegistrationSets, RegisterLaterSegmentsWithEveryCommunicator) {
 TEST_F(RegistrationSets, FindTheWindowAndTheOffset) {
   ExpectOk({set().Add(home(), First(1))});
   const CUdeviceptr address = segments()[0].address;
-  const WindowPlace place = set().Find(home().handle, address + 4096).value();
+  const WindowPlace place = windows().Find(home().handle, address + 4096).value();
   EXPECT_NE(place.window, nullptr);
   EXPECT_EQ(place.offset, 4096u);
-  EXPECT_EQ(set().Find(home().handle, segments()[1].address).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(set().Find(other().handle, address).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(set().Find(nullptr, address).status().code(), StatusCode::kNotFound);
+  EXPECT_FALSE(windows().Find(home().handle, segments()[1].address));
+  EXPECT_FALSE(windows().Find(other().handle, address));
+  EXPECT_FALSE(windows().Find(nullptr, address));
 }
 
 TEST_F(RegistrationSets, FindNothingThatHasEnded) {
   const auto found = [&](const Communicator& communicator, size_t segment) {
-    return set().Find(communicator.handle, segments()[segment].address).ok();
+    return windows().Find(communicator.handle, segments()[segment].address).has_value();
   };
   ExpectOk({set().Add(home(), segments()), set().Add(other(), segments())});
   ExpectOk({set().DeregisterSegment(1)});
@@ -156,7 +157,7 @@ TEST_F(RegistrationSets, KeepASegmentThatNcclWouldNotLetGo) {
   }
   EXPECT_TRUE(set().IsRegistered(0)) << "so nobody unmaps it";
   EXPECT_EQ(set().registrations(), 1u);
-  EXPECT_FALSE(set().Find(home().handle, segments()[0].address).ok()) << "its window may be half ended";
+  EXPECT_FALSE(windows().Find(home().handle, segments()[0].address)) << "its window may be half ended";
   ExpectOk({set().DeregisterSegment(0)});
   EXPECT_FALSE(set().IsRegistered(0));
 }
@@ -200,7 +201,7 @@ TEST_F(RegistrationSets, EndWhatNcclWouldNotLetGoBeforeItIsRegisteredAgain) {
   }
   ExpectOk({set().RegisterSegment(segments()[0])});
   EXPECT_EQ(set().registrations(), 1u);
-  EXPECT_TRUE(set().Find(home().handle, segments()[0].address).ok());
+  EXPECT_TRUE(windows().Find(home().handle, segments()[0].address));
   EXPECT_TRUE(EmulatorReports().empty()) << "never two windows over one memory";
 }
 
@@ -238,20 +239,20 @@ TEST_F(RegistrationSets, EndAllTheyCanAndReturnTheFirstFailure) {
 TEST_F(RegistrationSets, ForgettingCallsNothing) {
   COMMPOOL_REQUIRE_EMULATOR("calls are counted");
   ExpectOk({set().Add(home(), First(1))});
-  const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
+  const ncclWindow_t window = windows().Find(home().handle, segments()[0].address).value().window;
   const uint64_t calls = CallCount("*");
   EXPECT_EQ(set().Forget(home().handle), segments()[0].bytes);
   EXPECT_EQ(set().held_bytes(), segments()[0].bytes);
   EXPECT_EQ(CallCount("*"), calls);
   EXPECT_TRUE(set().empty());
-  EXPECT_FALSE(set().Find(home().handle, segments()[0].address).ok());
+  EXPECT_FALSE(windows().Find(home().handle, segments()[0].address));
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);
 }
 
 TEST_F(RegistrationSets, ForgetWhatNcclWouldNotLetGoWithItsCommunicator) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   ExpectOk({set().Add(home(), First(1))});
-  const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
+  const ncclWindow_t window = windows().Find(home().handle, segments()[0].address).value().window;
   {
     const InjectedFault once = FailDeregistrationAfter(0);
     EXPECT_FALSE(set().Remove(home().handle).ok());

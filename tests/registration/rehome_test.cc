@@ -43,8 +43,7 @@ class Rehome : public SymmetricTest {
       Pool& pool = PoolOf(rank);
       const CUdeviceptr kept = pool.Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).value();
       const CUdeviceptr block = pool.Allocate(kMiB / 2, KeyOfStream(rank.stream, rank.number)).value();
-      offsets[static_cast<size_t>(rank.number)] =
-          pool.segments().registrations.Find(rank.communicator, block).value().offset;
+      offsets[static_cast<size_t>(rank.number)] = runtime().windows().Find(rank.communicator, block).value().offset;
       Status status = pool.mode().AsSymmetric()->Verify();
       for (const CUdeviceptr each : {kept, block}) {
         if (status.ok()) status = pool.Free(each);
@@ -98,8 +97,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
   ExpectOk(Run([&](Rank& rank) {
     const CUdeviceptr block = mine(rank).Allocate(3 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
-    offsets[static_cast<size_t>(rank.number)] =
-        mine(rank).segments().registrations.Find(rank.communicator, block).value().offset;
+    offsets[static_cast<size_t>(rank.number)] = runtime().windows().Find(rank.communicator, block).value().offset;
     Status status = mine(rank).mode().AsSymmetric()->Verify();
     return status.ok() ? mine(rank).Free(block) : status;
   }));

@@ -193,7 +193,7 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
       Pool& pool = Named(rank, kThree[place]);
       const CUdeviceptr block = pool.Allocate((place + 1) * kMiB, KeyOfStream(rank.stream, rank.number)).value();
       const std::lock_guard lock(mutex);
-      offsets[place].insert(pool.segments().registrations.Find(rank.communicator, block).value().offset);
+      offsets[place].insert(runtime().windows().Find(rank.communicator, block).value().offset);
       ExpectOk({pool.Free(block)});
     }
     std::vector<uint64_t> bytes(kThree.size());

@@ -114,9 +114,10 @@ std::vector<uint64_t> SymmetricTest::OffsetsOf(const std::vector<CUdeviceptr>& b
   std::vector<uint64_t> offsets(blocks.size());
   ExpectOk(Run([&](Rank& rank) {
     const auto number = static_cast<size_t>(rank.number);
-    Result<WindowPlace> place = PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[number]);
-    if (place.ok()) offsets[number] = place->offset;
-    return place.status();
+    const std::optional<WindowPlace> place = runtime().windows().Find(rank.communicator, blocks[number]);
+    if (!place) return NotFound("the block is in no window");
+    offsets[number] = place->offset;
+    return Status();
   }));
   return offsets;
 }

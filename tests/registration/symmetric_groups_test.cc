@@ -80,9 +80,8 @@ TEST_F(SymmetricGroups, TensorDataAndPipelineGroupsOverlap) {
   for (const auto* communicators : {&tensor, &data, &pipeline}) {
     for (size_t rank = 0; rank < 4; ++rank) {
       if ((*communicators)[rank] == nullptr) continue;
-      const auto place =
-          PoolOf(group()[static_cast<int>(rank)]).segments().registrations.Find((*communicators)[rank], blocks[rank]);
-      ASSERT_TRUE(place.ok()) << place.status().message();
+      const auto place = runtime().windows().Find((*communicators)[rank], blocks[rank]);
+      ASSERT_TRUE(place);
       EXPECT_EQ(place->offset, offsets[rank]);
     }
   }
@@ -167,7 +166,7 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
     const ncclComm_t mine = pair[static_cast<size_t>(rank.number)];
     if (mine == nullptr) return Status();
     const CUdeviceptr block = PoolOf(rank).Allocate(512, KeyOfStream(rank.stream, rank.number)).value();
-    const WindowPlace place = PoolOf(rank).segments().registrations.Find(mine, block).value();
+    const WindowPlace place = runtime().windows().Find(mine, block).value();
     EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(mine, place.window), ncclSuccess);
     return PoolOf(rank).Free(block);
   }));

@@ -60,7 +60,7 @@ TEST_F(SymmetricPoolLife, ScopedBlocksAreSummedByAnAllReduce) {
     if (!scope.ok()) return scope.status();
     const CUdeviceptr send = runtime().Allocate(rank.number, kCount * sizeof(float), rank.stream).value();
     const CUdeviceptr receive = runtime().Allocate(rank.number, kCount * sizeof(float), rank.stream).value();
-    EXPECT_TRUE(PoolOf(rank).segments().registrations.Find(rank.communicator, send).ok());
+    EXPECT_TRUE(runtime().windows().Find(rank.communicator, send));
     Status status = AllReduce(rank, send, receive, kCount);
     EXPECT_TRUE(runtime().scopes().End(*scope).ok());
     for (const CUdeviceptr block : {send, receive}) EXPECT_TRUE(runtime().Free(block).ok());
@@ -147,14 +147,14 @@ TEST_F(SymmetricPoolLife, ASegmentWhereAnOldOneLayHasWindowsOfItsOwn) {
   Free(before);
   ExpectOk(Reclaim());
   ExpectOk(Trim(0));
-  EXPECT_FALSE(PoolOf(group()[0]).segments().registrations.Find(group()[0].communicator, before[0]).ok());
+  EXPECT_FALSE(runtime().windows().Find(group()[0].communicator, before[0]));
   ExpectOk(Reserve(kBytes));
   const std::vector<CUdeviceptr> again = Allocate(kBytes);
   EXPECT_EQ(again, before);
   EXPECT_TRUE(AllEqual(OffsetsOf(again)));
   ExpectOk(Run([&](Rank& rank) {
     const CUdeviceptr block = again[static_cast<size_t>(rank.number)];
-    EXPECT_TRUE(PoolOf(rank).segments().registrations.Find(rank.communicator, block).ok());
+    EXPECT_TRUE(runtime().windows().Find(rank.communicator, block));
     return AllReduce(rank, block, block + kBytes / 2, kBytes / 2 / sizeof(float));
   }));
   Free(again);

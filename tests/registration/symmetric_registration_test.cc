@@ -41,12 +41,11 @@ TEST_F(SymmetricRegistration, ExistingAndLaterSegmentsGetAWindowOnEachCommunicat
 
   const std::vector<CUdeviceptr> blocks = Allocate(4 * kMiB);
   Rank& rank = group()[1];
-  const WindowPlace home = PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[1]).value();
-  const WindowPlace other = PoolOf(rank).segments().registrations.Find(SecondOf(rank), blocks[1]).value();
+  const WindowPlace home = runtime().windows().Find(rank.communicator, blocks[1]).value();
+  const WindowPlace other = runtime().windows().Find(SecondOf(rank), blocks[1]).value();
   EXPECT_NE(home.window, other.window);
   EXPECT_EQ(home.offset, other.offset);
-  EXPECT_EQ(PoolOf(group()[0]).segments().registrations.Find(SecondOf(rank), blocks[0]).status().code(),
-            StatusCode::kNotFound);
+  EXPECT_FALSE(runtime().windows().Find(SecondOf(rank), blocks[0]));
   Free(blocks);
 
   ExpectOk(DeregisterSecond());

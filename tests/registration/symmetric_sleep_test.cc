@@ -54,11 +54,7 @@ TEST_F(SymmetricSleep, EndsItsWindowsAndMakesThemAgain) {
   ExpectOk(Sleep({.keep = Keep::kHost}));
   ExpectAllAsleep();
   for (int rank = 0; rank <= last(); ++rank) {
-    const Result<WindowPlace> old =
-        PoolOf(group()[rank])
-            .segments()
-            .registrations.Find(group()[rank].communicator, blocks[static_cast<size_t>(rank)]);
-    EXPECT_EQ(old.status().code(), StatusCode::kNotFound);
+    EXPECT_FALSE(runtime().windows().Find(group()[rank].communicator, blocks[static_cast<size_t>(rank)]));
   }
   ExpectOk(Wake());
   EXPECT_EQ(OffsetsOf(blocks), offsets);
@@ -76,7 +72,7 @@ TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
   ExpectOk(Wake());
   EXPECT_EQ(RegisteredSegments(0), 1u);
   EXPECT_EQ(RegisteredSegments(last()), 2u);
-  EXPECT_TRUE(PoolOf(group()[last()]).segments().registrations.Find(others.back(), blocks.back()).ok());
+  EXPECT_TRUE(runtime().windows().Find(others.back(), blocks.back()));
   // What is given up asleep is not made again.
   ExpectOk(Sleep());
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(others[static_cast<size_t>(rank.number)]); }));

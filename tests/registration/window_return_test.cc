@@ -50,8 +50,7 @@ class WindowReturn : public SymmetricTest {
   std::vector<ncclWindow_t> WindowsOf(Rank& rank) {
     std::vector<ncclWindow_t> windows;
     for (const CapturedSum& sum : sums_) {
-      windows.push_back(
-          PoolOf(rank).segments().registrations.Find(rank.communicator, sum.BlockOf(rank)).value().window);
+      windows.push_back(runtime().windows().Find(rank.communicator, sum.BlockOf(rank)).value().window);
     }
     return windows;
   }
@@ -210,9 +209,9 @@ TEST_F(WindowReturn, CoversEveryCommunicator) {
   const auto other_of = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(other_of(rank)); }));
   const auto window_of = [&](int rank) {
-    return PoolOf(group()[rank])
-        .segments()
-        .registrations.Find(others[static_cast<size_t>(rank)], blocks[static_cast<size_t>(rank)])
+    return runtime()
+        .windows()
+        .Find(others[static_cast<size_t>(rank)], blocks[static_cast<size_t>(rank)])
         .value()
         .window;
   };

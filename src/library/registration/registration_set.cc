@@ -316,11 +316,6 @@ uint64_t RegistrationSet::Drop(ncclComm_t communicator) {
   return held;
 }
 
-Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr address) const {
-  if (const std::optional<WindowPlace> place = windows_.Find(communicator, address)) return *place;
-  return NotFound("the pointer's segment has no window on this communicator");
-}
-
 bool RegistrationSet::IsRegistered(uint32_t index) const {
   return registrars_.IsRegistered(index) || Count([&](const Registration& one) { return one.index == index; }) != 0 ||
          !CheckFinished(nullptr, index).ok();

@@ -1,7 +1,7 @@
 // Which segments of a pool are registered with which communicators: one registration for each pair (rule 3).
 //
 // One thread at a time, which holds the pool's collective lock, changes the set; any thread may forget a communicator
-// and look up meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home
+// and ask meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home
 // first, and those of one number as they were added: every rank registers and deregisters in this order.
 //
 // A registration is made or unfinished. It is unfinished where a call gave it up while a nonblocking communicator went
@@ -97,9 +97,6 @@ class RegistrationSet {
 
   // Who registers the segments beside NCCL. What this set does with a segment it does there too.
   RegistrarBook& registrars() { return registrars_; }
-
-  // kNotFound where no window of the communicator holds the address. No lock.
-  Result<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
 
   // Records what is registered, for a recording that begins.
   void RecordPresent() const;

@@ -86,6 +86,12 @@ class RankLife {
   }
   void Share(const std::string& text) { outcome_.shared.push_back(Describe(step_) + ": " + text); }
 
+  internal::WindowPlace WindowOf(ncclComm_t communicator, CUdeviceptr address) {
+    const std::optional<internal::WindowPlace> place = run_.runtime.windows().Find(communicator, address);
+    if (!place) Violate("its block is in no window");
+    return *place;
+  }
+
   internal::PoolHandle CreateAcross(ncclComm_t home, const char* name) {
     internal::PoolConfiguration configuration;
     configuration.name = name;
@@ -116,7 +122,7 @@ class RankLife {
     Expect(other_->mode().Reserve(step_.bytes));
     Result<CUdeviceptr> block = run_.runtime.AllocateFrom(other_handle_, 1, rank_.stream);
     Expect(block.status());
-    Expect(other_->segments().registrations.Find(rank_.second, *block).status());
+    WindowOf(rank_.second, *block);
     Expect(run_.runtime.Free(*block));
   }
   void CloseOther() {
@@ -213,9 +219,7 @@ class RankLife {
     Block block;
     if (address.ok()) {
       block = {*address, step_.bytes};
-      Result<internal::WindowPlace> place = pool_->segments().registrations.Find(rank_.home, block.address);
-      Expect(place.status());
-      Share("offset " + std::to_string(place->offset));
+      Share("offset " + std::to_string(WindowOf(rank_.home, block.address).offset));
     }
     blocks_.push_back(block);
   }
