@@ -407,7 +407,7 @@ COMMPOOL_API commpool_status commpool_pools_rehome(const commpool_pool* pools, s
 COMMPOOL_API commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank);
 
 /* The window that holds `pointer` on a communicator, and its offset there, the same on every rank for blocks of the
- * same place in the sequence of calls. No lock, no driver call: a few nanoseconds. NOT_FOUND where there is none. */
+ * same place in the sequence of calls. No driver call: tens of nanoseconds. NOT_FOUND where there is none. */
 COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct ncclComm* communicator,
                                                 struct ncclWindow_vidmem** window, uint64_t* offset);
 

@@ -166,7 +166,7 @@ class GivenUpWindows : public Abandon {
 
  private:
   std::vector<ncclComm_t> communicators_;
-  WindowIndex windows_;
+  WindowBook windows_;
   std::vector<std::unique_ptr<RegistrationSet>> sets_;
 };
 

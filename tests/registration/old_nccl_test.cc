@@ -23,7 +23,7 @@ TEST_F(OldNccl, RefusesWindowsAndNamesBothVersions) {
 }
 
 TEST_F(OldNccl, RegistersLocally) {
-  WindowIndex windows;
+  WindowBook windows;
   RegistrationSet set(driver(), RegistrationKind::kLocal, kDeadlineMs, windows);
   const Communicator communicator = Connect();
   ExpectOk({set.Add(communicator, {MakeSegment(0)})});

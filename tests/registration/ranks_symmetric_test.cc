@@ -11,7 +11,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/pool/runtime.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
-#include "src/library/registration/placed_windows.h"
+#include "src/library/registration/window_book.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/rank_group.h"
 #include "tools/common/sleep_alone.h"

@@ -24,7 +24,7 @@ class RegistrationSets : public RegistrationTest {
   }
 
   RegistrationSet& set() { return *set_; }
-  const WindowIndex& windows() const { return windows_; }
+  const WindowBook& windows() const { return windows_; }
   const Communicator& home() const { return home_; }
   const Communicator& other() const { return other_; }
   const std::vector<SegmentToRegister>& segments() const { return segments_; }
@@ -37,7 +37,7 @@ class RegistrationSets : public RegistrationTest {
   Communicator home_;
   Communicator other_;
   std::vector<SegmentToRegister> segments_;
-  WindowIndex windows_;
+  WindowBook windows_;
   std::unique_ptr<RegistrationSet> set_;
 };
 

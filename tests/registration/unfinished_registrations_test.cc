@@ -66,7 +66,7 @@ class Registrations : public ::testing::Test {
   }
 
  private:
-  WindowIndex windows_;
+  WindowBook windows_;
 };
 
 using UnfinishedRegistrations = Registrations;

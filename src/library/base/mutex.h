@@ -42,7 +42,7 @@ enum class LockRank : int {
   kCaches = 45,      // which threads have caches of which pools and streams
   kPool = 50,        // a pool's engine and its list of segments
   kStream = 60,      // spare events, the devices of streams
-  kLeaf = 70,        // registrations, the first sticky error, accounts, the map of blocks, a link of ranks
+  kLeaf = 70,        // registrations, windows, the first sticky error, accounts, the map of blocks, a link of ranks
   kLostRanks = 75,   // which ranks are lost: a link notes them
   kRecorder = 80,    // the recorder's pages: entries come under any other lock
 };

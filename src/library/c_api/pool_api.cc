@@ -169,8 +169,8 @@ commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank) {
 commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, ncclWindow_vidmem** window,
                                    uint64_t* offset) {
   const Runtime* const runtime = OpenedProcessRuntime();
-  if (runtime == nullptr || window == nullptr || offset == nullptr) return FindNoWindow(pointer, window, offset);
-  const std::optional<WindowPlace> place = runtime->windows().Find(communicator, AddressOf(pointer));
+  const bool looks = runtime != nullptr && window != nullptr && offset != nullptr && runtime->RefuseForkedChild().ok();
+  const auto place = looks ? runtime->windows().Find(communicator, AddressOf(pointer)) : std::nullopt;
   if (!place) return FindNoWindow(pointer, window, offset);
   *window = place->window;
   *offset = place->offset;

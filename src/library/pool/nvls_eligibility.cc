@@ -68,7 +68,7 @@ std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int
 }  // namespace
 
 // The first reason that is found is the answer. The C ABI calls it.
-Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
+Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowBook& windows,
                               const NvlsQuestion& question) {
   if (question.bytes == 0) return InvalidArgument("a range of 0 bytes is asked about");
   const OwnedRange segment = COMMPOOL_TRY(addresses.RangeOf(question.address));

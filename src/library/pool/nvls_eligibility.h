@@ -13,7 +13,7 @@
 #include "commpool/status.h"
 #include "src/library/driver/loader.h"
 #include "src/library/pool/shared/tables.h"
-#include "src/library/registration/window_index.h"
+#include "src/library/registration/window_book.h"
 
 namespace commpool::internal {
 
@@ -27,7 +27,7 @@ struct NvlsQuestion {
 // Empty where the range is eligible, else the first reason against it. kInvalidArgument for 0 bytes and for an invalid
 // communicator; kNotFound for memory of no pool. Asks NCCL for the communicator's size and device, so the caller must
 // be one who may use it.
-Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
+Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowBook& windows,
                               const NvlsQuestion& question);
 
 }  // namespace commpool::internal

@@ -47,7 +47,7 @@ class Runtime {
   ThreadCaches& caches() { return parts_.caches; }
   MemoryHolders& holders() { return parts_.holders; }
   ScopeTable& scopes() { return scopes_; }
-  const WindowIndex& windows() const { return parts_.windows; }
+  const WindowBook& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
   MemorySearch& search() { return search_; }
   ShareServer& shares() { return parts_.shares; }

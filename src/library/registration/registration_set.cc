@@ -70,12 +70,9 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   UnfinishedRange unfinished = nullptr;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, unfinished);
-  const Status noted = range.ok() ? NotePlace(communicator, *range) : Status();
+  // The book shows windows before the set remembers them: abandoning the communicator hides what is remembered.
+  const Status noted = range.ok() ? NoteWindow(communicator, *range) : Status();
   if (range.ok()) RecordMade(communicator.handle, *range, recording::Now() - began);
-  // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
-  if (range.ok() && kind_ == RegistrationKind::kWindow) {
-    windows_.Add({communicator.handle, range->address, range->bytes, range->window});
-  }
   bool known = false;
   {
     MutexLock lock(mutex_);
@@ -143,15 +140,13 @@ void RegistrationSet::RecordPresent() const {
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
   const auto number = reinterpret_cast<uint64_t>(communicator);
   if (record_ != nullptr) record_->Tell(recording::Deregistered{.address = range.address, .communicator = number});
-  if (range.kind != RegistrationKind::kWindow) return;
-  windows_.Remove(communicator, range.address);
-  if (placed_ != nullptr) placed_->Remove(communicator, range.address);
+  if (range.kind == RegistrationKind::kWindow) windows_.Remove(communicator, range.address);
 }
 
-Status RegistrationSet::NotePlace(const Communicator& communicator, const RegisteredRange& range) {
-  if (range.kind != RegistrationKind::kWindow || placed_ == nullptr) return Status();
+Status RegistrationSet::NoteWindow(const Communicator& communicator, const RegisteredRange& range) {
+  if (range.kind != RegistrationKind::kWindow) return Status();
   const std::optional<WindowRecord> record = COMMPOOL_TRY(ReadWindowRecord(driver_, communicator, range.window));
-  if (record) placed_->Add(communicator.handle, range.address, range.bytes, *record);
+  windows_.Add({communicator.handle, range.address, range.bytes, range.window, record});
   return Status();
 }
 
@@ -355,7 +350,7 @@ uint64_t RegistrationSet::pending(uint64_t segments) const {
 Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
   ForgetReturn();
   std::vector<ReturnReport> reports;
-  if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return reports;
+  if (kind_ != RegistrationKind::kWindow) return reports;
   std::vector<Return> plans;
   for (const Communicator& communicator : Communicators()) {
     Return& plan = plans.emplace_back(Return{.communicator = communicator});
@@ -369,9 +364,9 @@ Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
     std::vector<CUdeviceptr> addresses;
     for (auto& [segment, record] : plan.windows) {
       addresses.push_back(segment.address);
-      record = placed_->Find(communicator.handle, segment.address);
+      record = windows_.RecordOf(communicator.handle, segment.address);
     }
-    Result<std::vector<WindowStep>> steps = placed_->FindReturn(communicator.handle, addresses);
+    Result<std::vector<WindowStep>> steps = windows_.FindReturn(communicator.handle, addresses);
     if (!steps.ok()) return steps.status().under("communicator " + std::to_string(communicator.number));
     plan.steps = std::move(*steps);
     reports.push_back({communicator.number, OrderOf(plan.steps)});
@@ -403,7 +398,7 @@ std::string RegistrationSet::DescribeMoved() const {
     if (!Has(plan.communicator.handle)) continue;
     windows += plan.windows.size();
     for (const auto& [segment, record] : plan.windows) {
-      if (placed_->Find(plan.communicator.handle, segment.address) == record) continue;
+      if (windows_.RecordOf(plan.communicator.handle, segment.address) == record) continue;
       if (moved++ == 0) {
         first = "segment " + std::to_string(segment.index) + " (" + FormatBytes(segment.bytes) +
                 ") with communicator " + std::to_string(plan.communicator.number);

@@ -24,24 +24,21 @@
 #include "src/library/recording/recorder.h"
 #include "src/library/registration/communicator.h"
 #include "src/library/registration/intent.h"
-#include "src/library/registration/placed_windows.h"
 #include "src/library/registration/registered_range.h"
 #include "src/library/registration/registrar_book.h"
-#include "src/library/registration/window_index.h"
+#include "src/library/registration/window_book.h"
 
 namespace commpool::internal {
 
 class RegistrationSet {
  public:
-  // `windows` finds its windows as long as they are registered; `placed`, where not null, notes where they are, and
-  // `record` when they came and went.
-  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows,
-                  PlacedWindows* placed = nullptr, const recording::PoolRecorder* record = nullptr)
+  // `windows` has its windows as long as they are registered; `record`, where not null, notes when they came and went.
+  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowBook& windows,
+                  const recording::PoolRecorder* record = nullptr)
       : driver_(driver),
         kind_(kind),
         deadline_ms_(deadline_ms),
         windows_(windows),
-        placed_(placed),
         record_(record),
         registrars_(deadline_ms) {}
   ~RegistrationSet();
@@ -137,7 +134,7 @@ class RegistrationSet {
   static bool ComesBefore(const Registration& one, const Registration& other) {
     return std::pair(one.communicator.number, one.index) < std::pair(other.communicator.number, other.index);
   }
-  Status NotePlace(const Communicator& communicator, const RegisteredRange& range);
+  Status NoteWindow(const Communicator& communicator, const RegisteredRange& range);
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   // Whether the communicator lacked the segment.
   Result<bool> RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment);
@@ -161,8 +158,7 @@ class RegistrationSet {
   const Driver& driver_;
   const RegistrationKind kind_;
   const uint64_t deadline_ms_;
-  WindowIndex& windows_;
-  PlacedWindows* const placed_;
+  WindowBook& windows_;
   const recording::PoolRecorder* const record_;
   RegistrarBook registrars_;
   std::vector<Return> returns_ = {};  // of the one thread that changes the set

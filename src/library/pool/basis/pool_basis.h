@@ -31,9 +31,8 @@
 #include "src/library/pool/shared/tables.h"
 #include "src/library/recording/recorder.h"
 #include "src/library/registration/home_links.h"
-#include "src/library/registration/placed_windows.h"
 #include "src/library/registration/small_all_gather.h"
-#include "src/library/registration/window_index.h"
+#include "src/library/registration/window_book.h"
 #include "src/library/sharing/share_server.h"
 #include "src/library/stream/stream_key.h"
 
@@ -79,9 +78,8 @@ struct RuntimeParts {
   const MemoryObserver observer = MemoryObserver(driver, devices.places(), heaps);
   // The process's other allocators, which the search for memory asks last.
   MemoryHolders holders = {};
-  // Where NCCL's windows lie: finds a pointer's window without a lock (rule 3).
-  WindowIndex windows = {};
-  PlacedWindows placed_windows = {};
+  // Where NCCL's windows lie: finds a pointer's window without a driver call (rule 3).
+  WindowBook windows = {};
   // The connections between the ranks of a home; its pools share them.
   HomeLinks links = {};
   // All-gathers that NCCL has not finished, with the memory that they still write.

@@ -18,7 +18,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
       granularity(std::max(basis.configuration.granularity_bytes, backing->granularity())),
       registrations(basis.driver,
                     basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
-                    basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows, &basis.record),
+                    basis.deadline_ms(), basis.runtime.windows, &basis.record),
       room(*this, std::move(account), granularity),
       peers(*this),
       maker(*this, room, peers, registrations),

@@ -1,5 +1,5 @@
-// Where NCCL has placed the windows of all pools of a process, and what devices read of them: so they can come back to
-// their places.
+// The windows of all pools of a process: which one holds a pointer, and where NCCL has placed them, so that they can
+// come back to their places.
 #pragma once
 
 #include <cuda.h>
@@ -51,30 +51,48 @@ struct WindowRecord {
 Result<std::optional<WindowRecord>> ReadWindowRecord(const Driver& driver, const Communicator& communicator,
                                                      ncclWindow_t window);
 
-// A communicator without windows of ours is forgotten: its address may become another one's. Any thread.
-class PlacedWindows {
+struct WindowPlace {
+  ncclWindow_t window = nullptr;
+  uint64_t offset = 0;
+};
+
+struct RegisteredWindow {
+  ncclComm_t communicator = nullptr;
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  ncclWindow_t window = nullptr;
+  std::optional<WindowRecord> record = {};
+};
+
+// A communicator without windows of ours is forgotten: its address may become another one's. Any thread; calls no
+// driver.
+class WindowBook {
  public:
-  // The window of the memory at `address`, as it was registered just now.
-  void Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record);
-  // Does nothing where it is not known.
+  // As it was registered just now. REQUIRES: it is not empty and overlaps no other window of its communicator.
+  void Add(const RegisteredWindow& window);
+  // Does nothing where no window begins there.
   void Remove(ncclComm_t communicator, CUdeviceptr address);
 
-  // Nothing where it is not known.
-  std::optional<WindowRecord> Find(ncclComm_t communicator, CUdeviceptr address) const;
+  // Nothing where no window of the communicator holds the address.
+  std::optional<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
+  // Of the window that begins there. Nothing where it is not known.
+  std::optional<WindowRecord> RecordOf(ncclComm_t communicator, CUdeviceptr address) const;
   // Steps that bring these windows back once all of them have ended, by their places in the list. kFailedPrecondition
-  // says why there are none: a window is not known, NCCL's proxies for the network hold it, or no order is found.
+  // says why there are none: a window's record is not known, NCCL's proxies for the network hold it, or no order is
+  // found.
   Result<std::vector<WindowStep>> FindReturn(ncclComm_t communicator, const std::vector<CUdeviceptr>& addresses) const;
 
  private:
   struct Window {
     uint64_t bytes = 0;
-    WindowSpot spot;
-    WindowRecord record;
+    ncclWindow_t handle = nullptr;
+    std::optional<WindowRecord> record = {};
+    WindowSpot spot = {};  // where the record is known
   };
-  struct Placed {
+  struct Windows {
     WindowLayout layout = {};
     std::vector<uint64_t> pages = {};  // of records, as we came to see them
-    std::map<CUdeviceptr, Window> windows = {};
+    std::map<CUdeviceptr, Window> by_address = {};
 
     WindowSpot SpotOf(const WindowRecord& record);
   };
@@ -83,7 +101,7 @@ class PlacedWindows {
   const Window* WindowOf(ncclComm_t communicator, CUdeviceptr address) const COMMPOOL_REQUIRES(mutex_);
 
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::map<ncclComm_t, Placed> communicators_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<ncclComm_t, Windows> communicators_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

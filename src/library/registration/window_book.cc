@@ -1,6 +1,7 @@
-#include "src/library/registration/placed_windows.h"
+#include "src/library/registration/window_book.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "src/library/base/try.h"
@@ -51,46 +52,60 @@ Result<std::optional<WindowRecord>> ReadWindowRecord(const Driver& driver, const
   return std::optional(record);
 }
 
-WindowSpot PlacedWindows::Placed::SpotOf(const WindowRecord& record) {
+WindowSpot WindowBook::Windows::SpotOf(const WindowRecord& record) {
   auto page = std::find(pages.begin(), pages.end(), record.page);
   if (page == pages.end()) page = pages.insert(page, record.page);
   const auto number = static_cast<uint32_t>(page - pages.begin());
   return {record.offset(), static_cast<uint32_t>(number * WindowLayout::kRecordsOfPage + record.slot)};
 }
 
-const PlacedWindows::Window* PlacedWindows::WindowOf(ncclComm_t communicator, CUdeviceptr address) const {
+const WindowBook::Window* WindowBook::WindowOf(ncclComm_t communicator, CUdeviceptr address) const {
   const auto known = communicators_.find(communicator);
   if (known == communicators_.end()) return nullptr;
-  const auto window = known->second.windows.find(address);
-  return window == known->second.windows.end() ? nullptr : &window->second;
+  const auto window = known->second.by_address.find(address);
+  return window == known->second.by_address.end() ? nullptr : &window->second;
 }
 
-void PlacedWindows::Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
+void WindowBook::Add(const RegisteredWindow& window) {
   MutexLock lock(mutex_);
-  Placed& placed = communicators_[communicator];
-  const WindowSpot spot = placed.SpotOf(record);
-  placed.layout.Learn(bytes, spot);
-  placed.windows.insert_or_assign(address, Window{bytes, spot, record});
+  Windows& windows = communicators_[window.communicator];
+  Window added{window.bytes, window.window, window.record};
+  if (window.record) {
+    added.spot = windows.SpotOf(*window.record);
+    windows.layout.Learn(window.bytes, added.spot);
+  }
+  windows.by_address.insert_or_assign(window.address, added);
 }
 
-void PlacedWindows::Remove(ncclComm_t communicator, CUdeviceptr address) {
+void WindowBook::Remove(ncclComm_t communicator, CUdeviceptr address) {
   MutexLock lock(mutex_);
   const Window* const window = WindowOf(communicator, address);
   if (window == nullptr) return;
-  Placed& placed = communicators_.at(communicator);
-  placed.layout.Remove(window->spot);
-  placed.windows.erase(address);
-  if (placed.windows.empty()) communicators_.erase(communicator);
+  Windows& windows = communicators_.at(communicator);
+  if (window->record) windows.layout.Remove(window->spot);
+  windows.by_address.erase(address);
+  if (windows.by_address.empty()) communicators_.erase(communicator);
 }
 
-std::optional<WindowRecord> PlacedWindows::Find(ncclComm_t communicator, CUdeviceptr address) const {
+std::optional<WindowPlace> WindowBook::Find(ncclComm_t communicator, CUdeviceptr address) const {
+  MutexLock lock(mutex_);
+  const auto known = communicators_.find(communicator);
+  if (known == communicators_.end()) return std::nullopt;
+  const auto next = known->second.by_address.upper_bound(address);
+  if (next == known->second.by_address.begin()) return std::nullopt;
+  const auto& [begin, window] = *std::prev(next);
+  const uint64_t offset = address - begin;
+  return offset < window.bytes ? std::optional(WindowPlace{window.handle, offset}) : std::nullopt;
+}
+
+std::optional<WindowRecord> WindowBook::RecordOf(ncclComm_t communicator, CUdeviceptr address) const {
   MutexLock lock(mutex_);
   const Window* const window = WindowOf(communicator, address);
-  return window == nullptr ? std::nullopt : std::optional(window->record);
+  return window == nullptr ? std::nullopt : window->record;
 }
 
-Result<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicator,
-                                                          const std::vector<CUdeviceptr>& addresses) const {
+Result<std::vector<WindowStep>> WindowBook::FindReturn(ncclComm_t communicator,
+                                                       const std::vector<CUdeviceptr>& addresses) const {
   if (addresses.empty()) return std::vector<WindowStep>();
   std::vector<PlacedWindow> windows;
   std::optional<WindowLayout> layout;
@@ -98,9 +113,10 @@ Result<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicato
     MutexLock lock(mutex_);
     for (const CUdeviceptr address : addresses) {
       const Window* const window = WindowOf(communicator, address);
-      if (window == nullptr) return FailedPrecondition("nobody knows where NCCL has placed a window");
+      if (window == nullptr || !window->record)
+        return FailedPrecondition("nobody knows where NCCL has placed a window");
       if (!layout) layout = communicators_.at(communicator).layout;
-      if (!window->record.all_reach()) return FailedPrecondition("proxies of NCCL hold windows for the network");
+      if (!window->record->all_reach()) return FailedPrecondition("proxies of NCCL hold windows for the network");
       windows.push_back({window->bytes, window->spot});
       layout->Remove(window->spot);
     }
