@@ -55,6 +55,9 @@ TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
   ExpectRefused("pools_reserve", [&] { return commpool_pools_reserve(several, 2, 4096); });
   ExpectRefused("pool_functions", [&] { return commpool_pool_functions(pool, &allocate, &release); });
   ExpectRefused("nvls_eligible", [&] { return commpool_nvls_eligible(block, 1, nullptr, &eligible, nullptr); });
+  ncclWindow_vidmem* window = nullptr;
+  uint64_t offset = 0;
+  ExpectRefused("window_of", [&] { return commpool_window_of(block, nullptr, &window, &offset); });
   ExpectRefused("set_device_limit", [&] { return commpool_set_device_bound(0, COMMPOOL_DEVICE_LIMIT, UINT64_MAX); });
   ExpectRefused("set_budget", [&] { return commpool_set_budget("kv", 1); });
   ExpectRefused("budget_use", [&] { return commpool_budget_use(0, nullptr, nullptr, nullptr, nullptr); });

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <random>
 #include <thread>
@@ -178,7 +180,7 @@ TEST(WindowBook, IsReadWhileWindowsComeAndGo) {
   EXPECT_EQ(wrong.load(), 0u);
 }
 
-TEST(PlacedWindows, ComeBackInTheOrderThatTheirPlacesAskFor) {
+TEST(WindowBookReturn, ComeBackInTheOrderThatTheirPlacesAskFor) {
   WindowBook book;
   const ncclComm_t home = Numbered(1);
   // A(2), B(1); A ends; C(1) comes to its place, D(2) last.
@@ -194,7 +196,7 @@ TEST(PlacedWindows, ComeBackInTheOrderThatTheirPlacesAskFor) {
   EXPECT_EQ(book.FindReturn(home, {'C'}).value(), Steps{Registered(0)});
 }
 
-TEST(PlacedWindows, AreNotPromisedWhereAGapBelowWouldTakeThem) {
+TEST(WindowBookReturn, AreNotPromisedWhereAGapBelowWouldTakeThem) {
   WindowBook book;
   Place(book, Numbered(1), 'A', 2 * kUnit, RecordAt(0, 0));
   Place(book, Numbered(1), 'B', kUnit, RecordAt(2, 1));
@@ -204,7 +206,7 @@ TEST(PlacedWindows, AreNotPromisedWhereAGapBelowWouldTakeThem) {
   EXPECT_EQ(none.message(), "no order of registering brings all windows back");
 }
 
-TEST(PlacedWindows, AreNotPromisedWhereOneIsUnknown) {
+TEST(WindowBookReturn, AreNotPromisedWhereOneIsUnknown) {
   WindowBook book;
   Place(book, Numbered(1), 'A', kUnit, RecordAt(0, 0));
   for (const Status& unknown :
@@ -217,7 +219,7 @@ TEST(PlacedWindows, AreNotPromisedWhereOneIsUnknown) {
   EXPECT_EQ(book.RecordOf(Numbered(1), 'A'), RecordAt(0, 0));
 }
 
-TEST(PlacedWindows, AreNotPromisedWhereSomeRanksAreReachedByTheNetwork) {
+TEST(WindowBookReturn, AreNotPromisedWhereSomeRanksAreReachedByTheNetwork) {
   WindowBook book;
   WindowRecord record = RecordAt(0, 0);
   record.fields.rank = 2;  // the first of the second host
@@ -227,7 +229,7 @@ TEST(PlacedWindows, AreNotPromisedWhereSomeRanksAreReachedByTheNetwork) {
   EXPECT_EQ(held.message(), "proxies of NCCL hold windows for the network");
 }
 
-TEST(PlacedWindows, AreForgottenWithTheLastOfTheirCommunicator) {
+TEST(WindowBookReturn, AreForgottenWithTheLastOfTheirCommunicator) {
   WindowBook book;
   const ncclComm_t recycled = Numbered(1);
   Place(book, recycled, 'A', kUnit, RecordAt(7, 5));
@@ -237,7 +239,7 @@ TEST(PlacedWindows, AreForgottenWithTheLastOfTheirCommunicator) {
   EXPECT_EQ(book.FindReturn(recycled, {'B'}).value(), Steps{Registered(0)});
 }
 
-TEST(PlacedWindows, CountPagesOfRecordsAsTheyCome) {
+TEST(WindowBookReturn, CountPagesOfRecordsAsTheyCome) {
   WindowBook book;
   const ncclComm_t home = Numbered(1);
   std::vector<CUdeviceptr> addresses;

@@ -1,5 +1,5 @@
 // Heap: segments cut into blocks. It finds, splits and merges blocks. Every engine owns one; nobody else changes
-// blocks.
+// blocks. A FenceBook knows which of them wait for a fence.
 //
 // The blocks of a segment form a list in the order of addresses. Free ones are in the free index, which orders by size,
 // segment and offset but never by address, so that equal calls place equally on every rank. Metadata lies outside

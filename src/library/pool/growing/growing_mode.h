@@ -1,5 +1,5 @@
 // GrowingMode: pools that may grow, or wait, inside an allocation: fixed and expandable ones. It serves a request step
-// by step, until the device has no more memory. Pool calls it; allocation.cc has the steps.
+// by step, until the device has no more memory. Pool calls it; allocation.cc has the steps. Its Grower makes memory.
 #pragma once
 
 #include <array>
@@ -118,8 +118,8 @@ std::unique_ptr<Grower> MakeExpandableGrower(const PoolParts& parts);
 // engine with them, and tests do.
 engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity);
 
-// Pool owns one. It owns the grower. Its methods begin without a lock. Allocations and
-// frees come from any thread; calls that register, close or sleep take the collective lock, so they run one at a time.
+// Pool owns one. It owns the grower. Its methods begin without a lock. Allocations and frees come from any thread;
+// calls that register, close or sleep take the collective lock, so they run one at a time.
 class GrowingMode final : public PoolMode {
  public:
   using PoolMode::PoolMode;

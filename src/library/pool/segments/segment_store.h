@@ -99,7 +99,7 @@ class SegmentBook {
   NewSegments pinned_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-// What every part of a SegmentStore refers to.
+// What a SegmentStore, and those of its parts that call the driver, refer to.
 class SegmentPart {
  protected:
   SegmentPart(const PoolBasis& basis, BlockStore& blocks, Backing& backing, SegmentBook& book)

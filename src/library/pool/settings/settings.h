@@ -3,6 +3,9 @@
 // A setting is for one pool ("gradients.limit:2GiB") or for all. The first of these wins: the program's code, the
 // pool's own setting, the pool's own strategy, the general setting, the general strategy, the default. A general
 // setting skips pools that cannot have it; a setting for that one pool is an error there.
+//
+// Before it: the words of the text (PyTorch's grammar, key:value,key:value), the strategies, and the table of settings,
+// which knows how to read and show each. Pure functions: any thread.
 #pragma once
 
 #include <cstdint>

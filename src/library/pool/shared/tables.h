@@ -60,8 +60,8 @@ struct OwnedRange {
 };
 
 // SegmentMaker and the growers add entries; frees, record_stream and look-ups ask. Lock: its own, of rank `pool table`.
-// It owns no memory. An entry holds its owner, so a pool lives as long as it has a segment,
-// whatever becomes of its handle: blocks may outlive it.
+// It owns no memory. An entry holds its owner, so a pool lives as long as it has a segment, whatever becomes of its
+// handle: blocks may outlive it.
 class AddressTable {
  public:
   // Does nothing where no entry begins at the address. May destroy the owner, where this was its last reference: so

@@ -2,7 +2,7 @@
 // Pool calls it.
 //
 // Such a pool is made, grows, registers and shrinks only in calls that every rank makes. Between them an allocation
-// takes free memory or is exhausted.
+// takes free memory or is exhausted. Its LossWatch hears of lost ranks.
 #pragma once
 
 #include <atomic>
