@@ -97,17 +97,26 @@ def kernels(trainings, batch):
     return found
 
 
+def allocations_of(step):
+    """How many blocks a step asks torch for: the calls take of the host that many times what `replay` finds."""
+    before = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
+    step()
+    return torch.cuda.memory_stats().get("allocation.all.allocated", 0) - before
+
+
 def steps_with(tokens, trainings):
     batch = trainings["stock"].batch(tokens)
     steps = {name: (lambda training=training: training.step(batch)) for name, training in trainings.items()}
     steps["stock"]()  # compiles
     exposed = exposed_collectives(steps["stock"])
+    allocations = {name: allocations_of(step) for name, step in steps.items()}
     found = compare_narrowly(f"FSDP2, {tokens} tokens", steps,
                              ("windows", "stock", GOAL if exposed and exposed >= EXPOSED else GOAL_OF_FEW),
                              STEPS_A_TIME, 1 if tiny() else SECONDS, NARROW)
     if dist.get_rank() == 0:
-        print(f"  of a step without windows nothing but collectives: {exposed}", flush=True)
-    return {**found, "exposed": exposed}
+        print(f"  of a step without windows nothing but collectives: {exposed}; blocks that a step asks torch for: "
+              f"{allocations}", flush=True)
+    return {**found, "exposed": exposed, "allocations": allocations}
 
 
 def finish(trainings, pool, asked, results):
