@@ -391,6 +391,7 @@ TEST_F(ShutDownDriver, IsLeftAloneWithoutAWordWhereTheLastBlocksAreFreed) {
   const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, nullptr).value();
   const CUdeviceptr second = runtime().AllocateFrom(pool, 64 * kMiB, nullptr).value();
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  const InjectedFault question({.call = "cuStreamIsCapturing", .result = CUDA_ERROR_DEINITIALIZED});
   const InjectedFault fault({.call = "cuStreamQuery", .result = CUDA_ERROR_DEINITIALIZED});
   ::testing::internal::CaptureStderr();
   EXPECT_TRUE(runtime().Free(first).ok());

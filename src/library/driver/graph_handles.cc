@@ -31,14 +31,6 @@ Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream str
   return status;
 }
 
-Result<bool> IsCapturing(const Driver& driver, CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult result = driver.cuda.cuStreamIsCapturing(stream, &status);
-  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuStreamIsCapturing"}));
-  return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream, cuuint64_t* number) {
   CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream));
   CUgraph graph = nullptr;

@@ -34,10 +34,6 @@ class UserObject : public Handle<UserObject, CUuserObject> {
 // Asks the driver; the question breaks no capture.
 Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause = "");
 
-// Whether the stream captures; also true for the legacy stream while a blocking stream of its device does, for then it
-// may be asked nothing.
-Result<bool> IsCapturing(const Driver& driver, CUstream stream);
-
 // The graph that the stream's capture makes; null where the stream captures nothing. kDriverError where the capture is
 // broken, or another stream's capture makes this stream unusable. `number`, where not null, gets that of the capture,
 // which no other capture of the process has; graphs' addresses come back.

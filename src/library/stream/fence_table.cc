@@ -50,7 +50,8 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
 
 // The driver takes what the legacy stream is given then for part of the capture, and breaks it.
 Status FenceTable::CheckUsable(StreamKey stream) {
-  if (!IsLegacy(stream) || !COMMPOOL_TRY(IsCapturing(driver_, StreamOfKey(stream)))) return Status();
+  Place& place = places_.At(PlaceOf(stream));
+  if (!IsLegacy(stream) || !COMMPOOL_TRY(place.IsCapturing(driver_, StreamOfKey(stream)))) return Status();
   return FailedPrecondition(
       "a blocking stream of device ", PlaceOf(stream), " is being captured, so the legacy default ",
       "stream there takes no work: capture on a stream that was made with CU_STREAM_NON_BLOCKING");

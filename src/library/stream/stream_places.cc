@@ -17,6 +17,14 @@ Result<CUcontext> CurrentContext(const Driver& driver) {
 
 }  // namespace
 
+Result<bool> Place::IsCapturing(const Driver& driver, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver.cuda.cuStreamIsCapturing(stream, &status);
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  COMMPOOL_TRY(health.Check(driver, result, {.call = "cuStreamIsCapturing"}));
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 StreamPlaces::~StreamPlaces() {
   for (std::atomic<Place*>& entry : places_) {
     const std::unique_ptr<Place> place(entry.load());

@@ -53,6 +53,9 @@ class DeviceHealth {
 
 struct Place {
   int device() const { return context.device(); }
+  // Whether the stream captures; also true for the legacy stream while a blocking stream of its device does, for then
+  // it may be asked nothing. The place's context has to be current.
+  Result<bool> IsCapturing(const Driver& driver, CUstream stream);
 
   PrimaryContext context;
   DeviceHealth health;

@@ -366,7 +366,7 @@ struct PoolBasis {
   // has to announce a capture, so the driver is asked each time. REQUIRES: IsReachable(stream).
   Result<bool> Captures(StreamKey stream) const {
     const ContextGuard current = MakeCurrent(stream);
-    return IsCapturing(driver, StreamOfKey(stream));
+    return runtime.devices.places().At(PlaceOf(stream)).IsCapturing(driver, StreamOfKey(stream));
   }
   FenceTable& fences() const { return runtime.devices.fences(); }
 };

@@ -41,8 +41,10 @@ void GrowingMode::KeepToHeadroom() {
   OrLogged(grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo));
 }
 
+// No news where the context is lost, or the driver has shut down: every later call returns that error.
 uint64_t GrowingMode::OrLogged(const Result<uint64_t>& released) const {
-  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  if (!released.ok() && !basis_.device->health().broken())
+    Log(LogLevel::kWarning, basis_.Named(released.status()).message());
   return released.ok() ? *released : 0;
 }
 
@@ -118,8 +120,7 @@ uint64_t GrowingMode::ReleaseUnused(Wait wait) {
   const bool again = device.captures().any() || !released.ok() || blocks_.Ask(&engine::Engine::AnyMayBeUsed);
   if (basis_.life.destroyed() && again) device.captures().Postpone();
   if (released.ok()) return *released;
-  // No news where the context is lost, or the driver has shut down: every later call returns that error.
-  if (!device.health().broken()) OrLogged(released);
+  OrLogged(released);
   // What went in spite of the failure.
   return before - std::min(before, blocks_.reserved_bytes());
 }
