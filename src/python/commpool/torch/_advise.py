@@ -18,8 +18,8 @@ from ._pool import Pool
 from ._ring import bytes_of
 
 _KIB, _MIB = 1 << 10, 1 << 20
-_SIZES = (8 * _KIB, 32 * _KIB, 128 * _KIB, 512 * _KIB, _MIB, 2 * _MIB, 4 * _MIB, 8 * _MIB, 16 * _MIB, 25 * _MIB,
-          64 * _MIB, 128 * _MIB)
+_SIZES = (_KIB, 4 * _KIB, 8 * _KIB, 32 * _KIB, 128 * _KIB, 512 * _KIB, _MIB, 2 * _MIB, 4 * _MIB, 8 * _MIB, 16 * _MIB,
+          25 * _MIB, 64 * _MIB, 128 * _MIB)
 _SIZES_EMULATED = (8 * _KIB, 128 * _KIB, _MIB)  # a processor copies each byte, so times say nothing about a GPU
 _ROUNDS, _REPLAYS, _IN_A_GRAPH = 5, 3, 8
 
@@ -42,7 +42,7 @@ def advise(group: Any = None, *, sizes: Optional[Sequence[int]] = None, blocks: 
 
     Args:
       group: None is the default group.
-      sizes: the bytes to measure at. None: from 8 KiB to 128 MiB; on the emulator a few small ones.
+      sizes: the bytes to measure at. None: from 1 KiB to 128 MiB; on the emulator a few small ones.
       blocks: if not 0, the windows use a communicator beside the group's, whose kernels have at least so many blocks,
         as in `ddp`. 0: they use the group's own.
     """
