@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -203,9 +204,10 @@ def _spans(step, steps):
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        profiled.export_chrome_trace(file.name)
-        events = json.load(file)["traceEvents"]
+    with tempfile.TemporaryDirectory() as folder:  # torch replaces the file that it writes
+        trace = pathlib.Path(folder, "trace.json")
+        profiled.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     return sorted((event["ts"], event["ts"] + event["dur"], event["name"].partition("(")[0]) for event in events
                   if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"))
 
