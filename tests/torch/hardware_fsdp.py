@@ -131,7 +131,9 @@ def finish(trainings, pool, asked, results):
 def rank(_device):
     pool = commpool.Pool("fsdp", symmetric_across=dist.group.WORLD)
     trainings = {"stock": Training(), "windows": Training(pool)}
-    asked = [of for of in TOKENS if str(of) in sys.argv] if "--tokens" in sys.argv else TOKENS
+    asked = TOKENS
+    if "--tokens" in sys.argv:
+        asked = [TOKENS[TOKENS.index(int(sys.argv[sys.argv.index("--tokens") + 1]))]]
     results = {}
     if len(asked) > 1:
         trainings["windows, reduce-scatters too"] = Training(pool, reduce_scatters="pool")

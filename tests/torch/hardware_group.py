@@ -88,11 +88,16 @@ def everywhere(value):
     return gathered(dist.group.WORLD, value)
 
 
+def _begin_together():
+    """Within microseconds."""
+    everywhere(None)
+    dist.all_reduce(torch.zeros(1, device="cuda"))
+    torch.cuda.synchronize()
+
+
 def seconds_a_step(step, steps):
     """Of the slowest rank."""
-    everywhere(None)
-    dist.all_reduce(torch.zeros(1, device="cuda"))  # the ranks begin within microseconds
-    torch.cuda.synchronize()
+    _begin_together()
     begin = time.perf_counter()
     for _ in range(steps):
         step()
@@ -188,12 +193,8 @@ def graph_of(work):
 
 def _spans(step, steps):
     """What this rank's GPU does in these steps, in order: begin and end in microseconds, and the name; None in a trial.
-
-    The ranks begin together.
     """
-    everywhere(None)
-    dist.all_reduce(torch.zeros(1, device="cuda"))
-    torch.cuda.synchronize()
+    _begin_together()
     if tiny():
         for _ in range(steps):
             step()
