@@ -66,22 +66,25 @@ BackingTest::BackingTest() {
 void BackingTest::TearDown() {
   PrimaryContext owner = PrimaryContext::Retain(driver(), 0).value();
   for (int peer = 1; peer < DeviceCountOfTests(); ++peer) {
-    PrimaryContext accessor = PrimaryContext::Retain(driver(), peer).value();
-    ContextGuard guard(driver(), accessor);
+    const CurrentContext accessor(peer);
     cuda().cuCtxDisablePeerAccess(owner.get());  // fails where access was not enabled
   }
 }
 
+void BackingTest::ExpectFailureOf(const Fault& fault, const std::function<Status()>& act, const char* file, int line) {
+  const ::testing::ScopedTrace trace(file, line, fault.call);
+  const InjectedFault injected(fault);
+  ExpectMessage(act(), fault.call);
+}
+
 CUresult BackingTest::Fill(int device, CUdeviceptr address, uint8_t value, uint64_t bytes) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), device).value();
-  ContextGuard guard(driver(), context);
+  const CurrentContext context(device);
   const CUresult result = cuda().cuMemsetD8Async(address, value, bytes, nullptr);
   return result == CUDA_SUCCESS ? cuda().cuCtxSynchronize() : result;
 }
 
 CUresult BackingTest::Read(int device, CUdeviceptr address, std::vector<uint8_t>* bytes) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), device).value();
-  ContextGuard guard(driver(), context);
+  const CurrentContext context(device);
   return cuda().cuMemcpyDtoH(bytes->data(), address, bytes->size());
 }
 
@@ -89,6 +92,13 @@ std::vector<uint8_t> BackingTest::Read(int device, CUdeviceptr address, uint64_t
   std::vector<uint8_t> read(bytes);
   EXPECT_EQ(Read(device, address, &read), CUDA_SUCCESS);
   return read;
+}
+
+unsigned long long BackingTest::AccessOf(int id, CUdeviceptr address, CUmemLocationType type) {
+  const CUmemLocation location{.type = type, .id = id};
+  unsigned long long flags = ~0ull;
+  EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
+  return flags;
 }
 
 int BackingTest::ReachablePeer() const {

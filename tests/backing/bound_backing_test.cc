@@ -4,10 +4,9 @@
 
 namespace commpool::internal::testing {
 
-INSTANTIATE_TEST_SUITE_P(Bound, BackingConformance,
-                         ::testing::Values(BackingUnderTest{
-                             .request = {.kind = BackingKind::kVmm, .placement = OnHost()},
-                             .sharing = Sharing::kFromStart,
-                             .alignment = 0}));
+INSTANTIATE_TEST_SUITE_P(
+    Bound, BackingConformance,
+    ::testing::Values(BackingUnderTest{
+        "Vmm", {.kind = BackingKind::kVmm, .placement = OnHost()}, Sharing::kFromStart, kGranularity}));
 
 }  // namespace commpool::internal::testing

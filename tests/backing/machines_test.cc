@@ -1,7 +1,6 @@
 // Memory on each machine that the emulator knows by name: every backing gives it to the devices that can reach it, and
 // to no other.
 #include <algorithm>
-#include <cstdlib>
 
 #include "src/library/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"

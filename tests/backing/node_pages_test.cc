@@ -1,16 +1,17 @@
-// Pages of the host and the node that they lie on. They ask the kernel, no driver.
+// Pages of the host, the node that they lie on, and who says on which: the kernel, the handle, or nobody; and what
+// contradicts the node.
 #include "src/library/backing/node_pages.h"
 
-#include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <optional>
 
-#include "src/library/base/bytes.h"
+#include "tests/backing/backing_fixture.h"
 
-namespace commpool::internal {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kBytes = 2 * kMiB + NodePages::kPageBytes;
@@ -33,9 +34,7 @@ TEST(NodePages, AreAsManyAsAskedForAndAligned) {
 
 TEST(NodePages, RunOutInWords) {
   for (const uint64_t bytes : {uint64_t{1} << 60, UINT64_MAX - NodePages::kPageBytes + 1}) {
-    const Status status = NodePages::Make(bytes, 2 * kMiB).status();
-    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-    EXPECT_NE(status.message().find(FormatBytes(bytes)), std::string::npos) << status.message();
+    ExpectFailure(NodePages::Make(bytes, 2 * kMiB).status(), StatusCode::kOutOfMemory, FormatBytes(bytes));
   }
 }
 
@@ -55,11 +54,145 @@ TEST(NodePages, LieOnTheNodeThatTheyAreBoundTo) {
 TEST(NodePages, AreNotBoundToANodeThatIsNotThere) {
   NodePages pages = NodePages::Make(kBytes, NodePages::kPageBytes).value();
   for (const int node : {-1, 1023, 1024, 1 << 20}) {
-    const Status status = pages.BindTo(node);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("no host NUMA node " + std::to_string(node)), std::string::npos);
+    ExpectFailure(pages.BindTo(node), StatusCode::kInvalidArgument, "no host NUMA node " + std::to_string(node));
   }
 }
 
+constexpr int kNoNode = 1023;
+
+class NodeProofs : public BackingTest {
+ protected:
+  // Pages of the test's own on node 0, all touched; empty where the kernel tells of none.
+  static NodePages PagesOnNode0() {
+    NodePages pages = NodePages::Make(kBytes, NodePages::kPageBytes).value();
+    if (pages.BindTo(0).ok()) std::memset(pages.address(), 1, kBytes);
+    return pages;
+  }
+  // A real driver, to which the emulator stands in.
+  Driver RealDriver() const {
+    Driver real = driver();
+    real.kind = DriverChoice::kCuda;
+    return real;
+  }
+  bool KernelTells() const {
+    return AskKernel(RealDriver(), PagesOnNode0().address(), kBytes, 0).witness == NodeWitness::kKernel;
+  }
+  NodeAnswer Ask(const NodePages& pages, uint64_t bytes, int expected = 0) const {
+    return AskKernel(RealDriver(), pages.address(), bytes, expected);
+  }
+};
+
+#define COMMPOOL_REQUIRE_TELLING_KERNEL() \
+  if (!KernelTells()) GTEST_SKIP() << "the kernel does not tell the node of a page"
+
+TEST_F(NodeProofs, TheKernelKnowsPagesThatWereTouched) {
+  COMMPOOL_REQUIRE_TELLING_KERNEL();
+  const NodePages pages = PagesOnNode0();
+  for (const uint64_t bytes : {NodePages::kPageBytes, 3 * NodePages::kPageBytes, kBytes}) {
+    EXPECT_EQ(Ask(pages, bytes).witness, NodeWitness::kKernel) << bytes;
+    EXPECT_EQ(Ask(pages, bytes, kNoNode).node, 0) << "what was expected does not change where they lie";
+  }
+}
+
+TEST_F(NodeProofs, TheKernelDoesNotKnowPagesThatNobodyTouched) {
+  COMMPOOL_REQUIRE_TELLING_KERNEL();
+  NodePages pages = NodePages::Make(kBytes, NodePages::kPageBytes).value();
+  ASSERT_TRUE(pages.BindTo(0).ok());
+  EXPECT_EQ(Ask(pages, kBytes).witness, NodeWitness::kNobody);
+  std::memset(pages.address(), 1, kBytes - NodePages::kPageBytes);
+  EXPECT_EQ(Ask(pages, kBytes).witness, NodeWitness::kNobody) << "all but the last";
+  EXPECT_EQ(Ask(pages, kBytes, kNoNode).node, 0) << "one page elsewhere is enough to contradict";
+}
+
+TEST_F(NodeProofs, TheEmulatorsNodesAreNotTheHosts) {
+  COMMPOOL_REQUIRE_EMULATOR("it is about its nodes");
+  EXPECT_EQ(AskKernel(driver(), PagesOnNode0().address(), kBytes, kNoNode).witness, NodeWitness::kNobody);
+}
+
+TEST_F(NodeProofs, AreAsGoodAsThatOfTheMemoryKnownLeast) {
+  NodeProof proof(2);
+  EXPECT_EQ(proof.Text(), "");
+  EXPECT_TRUE(proof.Add({NodeWitness::kKernel, 2}).ok());
+  EXPECT_EQ(proof.Text(), ", node seen by move_pages");
+  EXPECT_TRUE(proof.Add({NodeWitness::kHandle, 2}).ok());
+  EXPECT_TRUE(proof.Add({NodeWitness::kKernel, 2}).ok());
+  EXPECT_EQ(proof.Text(), ", node as its handles say");
+  EXPECT_TRUE(proof.Add({}).ok());
+  EXPECT_EQ(proof.Text(), ", node not proven");
+}
+
+TEST_F(NodeProofs, RefuseMemoryThatLiesElsewhere) {
+  for (const NodeWitness witness : {NodeWitness::kKernel, NodeWitness::kHandle}) {
+    NodeProof proof(2);
+    ExpectFailure(proof.Add({witness, 0}), StatusCode::kNotSupported, "for host NUMA node 2 lies on node 0");
+    EXPECT_EQ(proof.Text(), "");
+  }
+}
+
+TEST_F(NodeProofs, StandInTheFactsOfABacking) {
+  const std::string what = Make({.kind = BackingKind::kVmm, .placement = OnHost()})->Facts().what;
+  std::printf("host memory here: %s\n", what.c_str());
+  EXPECT_NE(what.find(", node "), std::string::npos) << what;
+}
+
+int node_of_handles = 0;
+
+TEST_F(NodeProofs, OfAHandleThatSaysAnotherNodeAreAStepDown) {
+  COMMPOOL_REQUIRE_EMULATOR("its driver is made to say another node");
+  Driver lying = driver();
+  lying.cuda.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties,
+                                                         CUmemGenericAllocationHandle handle) {
+    const CUresult result = SharedDriver()->cuda.cuMemGetAllocationPropertiesFromHandle(properties, handle);
+    properties->location.id = node_of_handles;
+    return result;
+  };
+  const BackingRequest on_node_1 = {.kind = BackingKind::kVmm, .placement = OnHost(1)};
+  node_of_handles = 0;
+  const MemoryFacts facts = MakeBacking(lying, on_node_1).value()->Facts();
+  EXPECT_EQ(facts.what, "host NUMA node 1, bound and registered, no handle, node not proven");
+  EXPECT_NE(facts.why.find("for host NUMA node 1 lies on node 0"), std::string::npos) << facts.why;
+
+  node_of_handles = 1;
+  const std::unique_ptr<Backing> backing = MakeBacking(lying, on_node_1).value();
+  node_of_handles = 0;
+  EXPECT_EQ(backing->Make({.bytes = 1}).status().code(), StatusCode::kNotSupported) << "a later segment";
+  const CurrentContext context;
+  EXPECT_EQ(backing->MakePage(backing->granularity()).status().code(), StatusCode::kNotSupported) << "a page";
+}
+
+// The driver puts pages into the process's memory before it lets the CPU use them.
+Driver WithPages(Driver driver) {
+  driver.cuda.cuMemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc* access, size_t count) {
+    const CUresult result = SharedDriver()->cuda.cuMemSetAccess(at, bytes, access, count);
+    if (result == CUDA_SUCCESS) std::memset(reinterpret_cast<void*>(at), 0, bytes);
+    return result;
+  };
+  driver.cuda.cuMemHostRegister = [](void* pages, size_t bytes, unsigned flags) {
+    std::memset(pages, 0, bytes);
+    return SharedDriver()->cuda.cuMemHostRegister(pages, bytes, flags);
+  };
+  return driver;
+}
+
+TEST_F(NodeProofs, AreTheKernelsOnEveryRungWhereItMapsThePages) {
+  COMMPOOL_REQUIRE_EMULATOR("it stands in for a real driver");
+  COMMPOOL_REQUIRE_TELLING_KERNEL();
+  const Driver real = WithPages(RealDriver());
+  const BackingRequest request = {.kind = BackingKind::kVmm, .placement = OnHost(0)};
+  const std::string handles = MakeBacking(real, request).value()->Facts().what;
+  EXPECT_EQ(handles, "host NUMA node 0, file descriptor handles, node seen by move_pages");
+  InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_PERMITTED, .count = 3});
+  const std::string bound = MakeBacking(real, request).value()->Facts().what;
+  EXPECT_EQ(bound, "host NUMA node 0, bound and registered, no handle, node seen by move_pages");
+}
+
+TEST_F(NodeProofs, OfTheKernelGoBeforeThoseOfTheHandle) {
+  COMMPOOL_REQUIRE_EMULATOR("it stands in for a real driver");
+  COMMPOOL_REQUIRE_TELLING_KERNEL();
+  if (access("/sys/devices/system/node/node1", F_OK) == 0) GTEST_SKIP() << "the host has a node 1";
+  ExpectMessage(MakeBacking(WithPages(RealDriver()), {.kind = BackingKind::kVmm, .placement = OnHost(1)}).status(),
+                "lies on node 0, says move_pages");
+}
+
 }  // namespace
-}  // namespace commpool::internal
+}  // namespace commpool::internal::testing

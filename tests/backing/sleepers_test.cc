@@ -1,10 +1,6 @@
 // Memory goes, and comes back at its addresses: a segment of one handle, and a territory of pages with gaps.
 #include <algorithm>
-#include <functional>
-#include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "src/library/backing/territory.h"
 #include "tests/backing/backing_fixture.h"
@@ -58,15 +54,21 @@ class Sleepers : public BackingTest, public ::testing::WithParamInterface<Kind> 
     EXPECT_EQ(*rest, segment_->address() + segment_->bytes());
     return Status();
   }
-  // Its call fails after `skip` others.
-  void ExpectFailure(const char* call, uint64_t skip, const std::function<Status()>& act) {
-    const InjectedFault fault({.call = call, .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = static_cast<int>(skip)});
-    const Status status = act();
-    EXPECT_NE(status.message().find(call), std::string::npos) << status.message();
+
+  void Sleep() {
+    ASSERT_TRUE(sleeper().UnmapAll().ok());
+    sleeper().ReleaseUnmapped();
+  }
+  void ExpectAwake() {
+    ExpectOk(Wake());
+    EXPECT_TRUE(Works());
+  }
+  // The driver has no memory for a call after `skip` others.
+  void ExpectNoMemoryOf(const char* call, uint64_t skip, const std::function<Status()>& act) {
+    ExpectFailureOf({.call = call, .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = static_cast<int>(skip)}, act);
   }
 
-  PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
-  ContextGuard current_{driver(), context_};
+  const CurrentContext context_;
   const std::unique_ptr<Backing> backing_ = Make({.kind = BackingKind::kVmm});
   const uint64_t page_ = backing_->granularity();
   std::unique_ptr<Segment> segment_;
@@ -78,21 +80,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Sleepers, ::testing::Values(Kind::kSegment, Kind
                          [](const auto& kind) { return kind.param == Kind::kSegment ? "Segment" : "Territory"; });
 
 TEST_P(Sleepers, UnmapEachRowInOneCallAndKeepItsContents) {
-  for (const uint64_t place : places_) {
-    EXPECT_EQ(Fill(0, At(place), static_cast<uint8_t>(10 + place), page_), CUDA_SUCCESS);
-  }
+  const auto contents = [](uint64_t place) { return static_cast<uint8_t>(10 + place); };
+  for (const uint64_t place : places_) EXPECT_EQ(Fill(0, At(place), contents(place), page_), CUDA_SUCCESS);
   const uint64_t unmaps = CallCount("cuMemUnmap");
   ASSERT_TRUE(sleeper().UnmapAll().ok());
-  EXPECT_EQ(CallCount("cuMemUnmap"), unmaps + rows_);
+  ExpectCalls("cuMemUnmap", unmaps, rows_);
   EXPECT_TRUE(NothingIsMapped());
   EXPECT_EQ(sleeper().missing_bytes(), 0u);
   ASSERT_TRUE(sleeper().UnmapAll().ok()) << "what is left to do: nothing";
-  EXPECT_EQ(CallCount("cuMemUnmap"), unmaps + rows_);
+  ExpectCalls("cuMemUnmap", unmaps, rows_);
   const uint64_t opened = CallCount("cuMemSetAccess");
   ASSERT_TRUE(Wake().ok());
-  EXPECT_EQ(CallCount("cuMemSetAccess"), opened + rows_);
+  ExpectCalls("cuMemSetAccess", opened, rows_);
   for (const uint64_t place : places_) {
-    EXPECT_EQ(Read(0, At(place), page_), std::vector<uint8_t>(page_, static_cast<uint8_t>(10 + place)));
+    EXPECT_EQ(Read(0, At(place), page_), std::vector<uint8_t>(page_, contents(place)));
   }
 }
 
@@ -100,18 +101,17 @@ TEST_P(Sleepers, GiveTheMemoryBackThatIsMappedNowhere) {
   sleeper().ReleaseUnmapped();
   EXPECT_EQ(sleeper().missing_bytes(), 0u) << "all is mapped";
   EXPECT_TRUE(Works());
-  ASSERT_TRUE(sleeper().UnmapAll().ok());
-  sleeper().ReleaseUnmapped();
+  Sleep();
   EXPECT_EQ(sleeper().missing_bytes(), AllBytes());
   const uint64_t made = CallCount("cuMemCreate");
   ASSERT_TRUE(Wake().ok());
-  EXPECT_EQ(CallCount("cuMemCreate"), made + handles());
+  ExpectCalls("cuMemCreate", made, handles());
   EXPECT_EQ(sleeper().missing_bytes(), 0u);
   EXPECT_TRUE(Works());
   const uint64_t maps = CallCount("cuMemMap");
   ASSERT_TRUE(Wake().ok()) << "what is left to do: nothing";
-  EXPECT_EQ(CallCount("cuMemCreate"), made + handles());
-  EXPECT_EQ(CallCount("cuMemMap"), maps);
+  ExpectCalls("cuMemCreate", made, handles());
+  ExpectCalls("cuMemMap", maps, 0);
 }
 
 TEST_P(Sleepers, LetTheirPeersInAgain) {
@@ -126,10 +126,9 @@ TEST_P(Sleepers, LetTheirPeersInAgain) {
 
 TEST_P(Sleepers, KeepOnlyTheRowThatTheDriverRefusesToUnmap) {
   for (uint64_t row = 0; row < rows_; ++row) {
-    const InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .skip = static_cast<int>(row)});
     const uint64_t opened = CallCount("cuMemSetAccess");
-    const Status status = sleeper().UnmapAll();
-    EXPECT_NE(status.message().find("cuMemUnmap"), std::string::npos) << status.message();
+    ExpectFailureOf({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .skip = static_cast<int>(row)},
+                    [&] { return sleeper().UnmapAll(); });
     EXPECT_TRUE(sleeper().MapAll().ok());
     EXPECT_EQ(CallCount("cuMemSetAccess"), opened + rows_ - 1) << "only what was unmapped is opened again";
     EXPECT_TRUE(Works());
@@ -147,7 +146,7 @@ TEST_P(Sleepers, AreMappedByASecondCallWhereTheFirstFails) {
   for (const auto& [call, calls] : {std::pair("cuMemMap", handles()), std::pair("cuMemSetAccess", rows_)}) {
     for (uint64_t skip = 0; skip < calls; ++skip) {
       ASSERT_TRUE(sleeper().UnmapAll().ok());
-      ExpectFailure(call, skip, [&] { return sleeper().MapAll(); });
+      ExpectNoMemoryOf(call, skip, [&] { return sleeper().MapAll(); });
       ASSERT_TRUE(sleeper().MapAll().ok());
       EXPECT_TRUE(Works()) << call << ", call " << skip + 1;
     }
@@ -160,23 +159,21 @@ TEST_P(Sleepers, MayBePutToSleepAgainWhereWakingFails) {
        {std::pair("cuMemCreate", handles()), std::pair("cuMemMap", handles()), std::pair("cuMemSetAccess", rows_)}) {
     for (uint64_t skip = 0; skip < calls; ++skip) {
       sleeper().ReleaseUnmapped();
-      ExpectFailure(call, skip, [&] { return Wake(); });
+      ExpectNoMemoryOf(call, skip, [&] { return Wake(); });
       ASSERT_TRUE(sleeper().UnmapAll().ok());
       EXPECT_TRUE(NothingIsMapped()) << call << ", call " << skip + 1;
     }
   }
-  ASSERT_TRUE(Wake().ok());
-  EXPECT_TRUE(Works());
+  ExpectAwake();
 }
 
 TEST_P(Sleepers, MakeOnlyWhatIsStillMissing) {
-  ASSERT_TRUE(sleeper().UnmapAll().ok());
-  sleeper().ReleaseUnmapped();
-  ExpectFailure("cuMemCreate", handles() - 1, [&] { return Wake(); });
+  Sleep();
+  ExpectNoMemoryOf("cuMemCreate", handles() - 1, [&] { return Wake(); });
   EXPECT_EQ(sleeper().missing_bytes(), AllBytes() / handles());
   const uint64_t made = CallCount("cuMemCreate");
   ASSERT_TRUE(Wake().ok());
-  EXPECT_EQ(CallCount("cuMemCreate"), made + 1);
+  ExpectCalls("cuMemCreate", made, 1);
   EXPECT_TRUE(Works());
 }
 
@@ -184,29 +181,26 @@ using SleepingTerritory = Sleepers;
 INSTANTIATE_TEST_SUITE_P(Kinds, SleepingTerritory, ::testing::Values(Kind::kTerritory));
 
 TEST_P(SleepingTerritory, WakesNoMorePagesThanItIsAskedFor) {
-  ASSERT_TRUE(sleeper().UnmapAll().ok());
-  sleeper().ReleaseUnmapped();
+  Sleep();
   EXPECT_EQ(sleeper().WakeFrom(At(0), page_, *backing_).value(), At(1));
   EXPECT_EQ(sleeper().missing_bytes(), AllBytes() - page_);
-  ASSERT_TRUE(Wake().ok());
-  EXPECT_TRUE(Works());
+  ExpectAwake();
 }
 
 // After a failure one page may be mapped, and its neighbour not.
 TEST_P(SleepingTerritory, GoesOnFromAPageThatIsMapped) {
   ASSERT_TRUE(sleeper().UnmapAll().ok());
-  ExpectFailure("cuMemMap", 1, [&] { return Wake(); });
+  ExpectNoMemoryOf("cuMemMap", 1, [&] { return Wake(); });
   EXPECT_TRUE(IsMapped(0));
   EXPECT_FALSE(IsMapped(1));
   const uint64_t unmaps = CallCount("cuMemUnmap");
   ASSERT_TRUE(sleeper().UnmapAll().ok());
-  EXPECT_EQ(CallCount("cuMemUnmap"), unmaps + 1);
+  ExpectCalls("cuMemUnmap", unmaps, 1);
   EXPECT_TRUE(NothingIsMapped());
-  ExpectFailure("cuMemMap", 1, [&] { return Wake(); });
+  ExpectNoMemoryOf("cuMemMap", 1, [&] { return Wake(); });
   sleeper().ReleaseUnmapped();
   EXPECT_EQ(sleeper().missing_bytes(), AllBytes() - page_) << "what is mapped is not given back";
-  ASSERT_TRUE(Wake().ok());
-  EXPECT_TRUE(Works());
+  ExpectAwake();
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The driver calls of the vmm backing: handle types and their fallback, GPUDirect RDMA, location, access.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "src/library/backing/territory.h"
@@ -37,17 +36,10 @@ class VmmMemory : public BackingTest {
     EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
     return properties;
   }
-  unsigned long long AccessOf(const Segment& segment, CUmemLocationType type, int id) {
-    const CUmemLocation location{.type = type, .id = id};
-    unsigned long long flags = ~0ull;
-    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, segment.address()), CUDA_SUCCESS);
-    return flags;
-  }
 };
 
 TEST_F(VmmMemory, IsDeviceMemoryThatOtherProcessesCanImport) {
-  std::unique_ptr<Segment> segment = MakeVmm()->Make({.bytes = 1}).value();
-  const CUmemAllocationProp properties = PropertiesOf(*segment);
+  const CUmemAllocationProp properties = PropertiesOf(*MakeVmm()->Make({.bytes = 1}).value());
   EXPECT_EQ(properties.type, CU_MEM_ALLOCATION_TYPE_PINNED);
   EXPECT_EQ(properties.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
   EXPECT_EQ(properties.location.id, 0);
@@ -55,7 +47,7 @@ TEST_F(VmmMemory, IsDeviceMemoryThatOtherProcessesCanImport) {
 }
 
 TEST_F(VmmMemory, IsCapableOfGpuDirectRdmaWhereTheDeviceIs) {
-  std::unique_ptr<Segment> segment = MakeVmm()->Make({.bytes = 1}).value();
+  const std::unique_ptr<Segment> segment = MakeVmm()->Make({.bytes = 1}).value();
   EXPECT_EQ(PropertiesOf(*segment).allocFlags.gpuDirectRDMACapable, info().gpu_direct_rdma ? 1 : 0);
 }
 
@@ -64,18 +56,16 @@ TEST_F(VmmMemory, IsOneHandleASegmentHoweverLarge) {
   std::unique_ptr<Segment> segment = backing->Make({.bytes = 33 * backing->granularity()}).value();
   CUdeviceptr base = 0;
   size_t bytes = 0;
-  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  ContextGuard guard(driver(), context);
+  const CurrentContext context;
   ASSERT_EQ(cuda().cuMemGetAddressRange(&base, &bytes, segment->address() + segment->bytes() - 1), CUDA_SUCCESS);
   EXPECT_EQ(base, segment->address());
   EXPECT_EQ(bytes, segment->bytes());
 }
 
 TEST_F(VmmMemory, GranularityIsAMultipleOfTheDrivers) {
-  const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = location;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   size_t recommended = 0;
   ASSERT_EQ(cuda().cuMemGetAllocationGranularity(&recommended, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
             CUDA_SUCCESS);
@@ -151,8 +141,7 @@ TEST_F(VmmMemory, FallsBackToFileDescriptorsAfterAnyRefusal) {
     const Driver fresh = FreshDriver();
     std::unique_ptr<Backing> backing = MakeBacking(fresh, {.kind = BackingKind::kVmm}).value();
     InjectedFault injected({.call = "cuMemCreate", .result = refusal});
-    std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
-    EXPECT_EQ(PropertiesOf(*segment).requestedHandleTypes, kDescriptor) << refusal;
+    EXPECT_EQ(PropertiesOf(*backing->Make({.bytes = 1}).value()).requestedHandleTypes, kDescriptor) << refusal;
     EXPECT_EQ(fresh.refusals->fabric_handles, refusal != CUDA_ERROR_INVALID_VALUE) << "another failure is no refusal";
   }
 }
@@ -172,8 +161,7 @@ TEST_F(VmmMemory, WithoutAnyHandleTypeIsMadeButMakesNoWindows) {
   const Driver fresh = FreshDriver();
   std::unique_ptr<Backing> backing = MakeBacking(fresh, {.kind = BackingKind::kVmm}).value();
   InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_SUPPORTED, .count = 2});
-  std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
-  EXPECT_EQ(PropertiesOf(*segment).requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
+  EXPECT_EQ(PropertiesOf(*backing->Make({.bytes = 1}).value()).requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
   EXPECT_NE(backing->CanRegisterWindow().message().find("shareable"), std::string::npos);
 }
 
@@ -189,21 +177,19 @@ TEST_F(VmmMemory, RefusedWithEveryHandleTypeIsAnError) {
   std::unique_ptr<Backing> backing = MakeVmm();
   {
     InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_SUPPORTED, .count = 3});
-    Status status = backing->Make({.bytes = 1}).status();
-    EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-    EXPECT_NE(status.message().find("cuMemCreate of 2 MiB on device 0"), std::string::npos) << status.message();
+    ExpectFailure(backing->Make({.bytes = 1}).status(), StatusCode::kNotSupported, "cuMemCreate of 2 MiB on device 0");
   }
   EXPECT_TRUE(backing->Make({.bytes = 1}).ok());
 }
 
 TEST_F(VmmMemory, AGrantIsForOneSegment) {
   if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory";
-  std::unique_ptr<Backing> backing = MakeVmm();
-  std::unique_ptr<Segment> granted = backing->Make({.bytes = 1}).value();
-  std::unique_ptr<Segment> other = backing->Make({.bytes = 1}).value();
+  const std::unique_ptr<Backing> backing = MakeVmm();
+  const std::unique_ptr<Segment> granted = backing->Make({.bytes = 1}).value();
+  const std::unique_ptr<Segment> other = backing->Make({.bytes = 1}).value();
   ASSERT_TRUE(granted->Grant(ReachablePeer()).ok());
-  EXPECT_EQ(AccessOf(*granted, CU_MEM_LOCATION_TYPE_DEVICE, ReachablePeer()), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  EXPECT_EQ(AccessOf(*other, CU_MEM_LOCATION_TYPE_DEVICE, ReachablePeer()), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_EQ(AccessOf(ReachablePeer(), granted->address()), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(AccessOf(ReachablePeer(), other->address()), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
 class VmmHostMemory : public VmmMemory {
@@ -217,8 +203,7 @@ TEST_F(VmmHostMemory, IsOnTheNodeNearestToTheDevice) {
   std::unique_ptr<Backing> backing = MakeVmm(OnHost());
   const int node = NearestNode(info());
   EXPECT_EQ(backing->placement().numa_node, node);
-  std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
-  const CUmemAllocationProp properties = PropertiesOf(*segment);
+  const CUmemAllocationProp properties = PropertiesOf(*backing->Make({.bytes = 1}).value());
   EXPECT_EQ(properties.location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
   EXPECT_EQ(properties.location.id, node);
   EXPECT_EQ(properties.allocFlags.gpuDirectRDMACapable, 0);
@@ -238,7 +223,7 @@ TEST_F(VmmHostMemory, IsTheCpusAgainWhenItWasMappedAgain) {
   std::unique_ptr<Segment> segment = MakeVmm(OnHost(0))->Make({.bytes = 1}).value();
   ASSERT_TRUE(segment->territory()->UnmapAll().ok());
   ASSERT_TRUE(segment->territory()->MapAll().ok());
-  EXPECT_EQ(AccessOf(*segment, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(AccessOf(0, segment->address(), CU_MEM_LOCATION_TYPE_HOST_NUMA), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
 TEST_F(VmmHostMemory, IsReadAndWrittenByTheCpuToo) {

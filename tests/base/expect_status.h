@@ -22,4 +22,11 @@ inline void ExpectFailure(const Status& status, StatusCode code, const std::stri
   EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
 }
 
+// The same where any code will do.
+inline void ExpectMessage(const Status& status, const std::string& fragment, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  EXPECT_FALSE(status.ok());
+  ExpectFailure(status, status.code(), fragment, file, line);
+}
+
 }  // namespace commpool::internal

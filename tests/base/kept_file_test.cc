@@ -2,7 +2,6 @@
 #include "src/library/base/kept_file.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,10 +11,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
 #include "src/library/base/bytes.h"
+#include "tests/base/expect_status.h"
 
 namespace {
 int interruptions = 0;   // that signals still cause
@@ -60,27 +58,34 @@ struct Page {
   explicit Page(int value) { std::memset(bytes, value, kBytes); }
 };
 
-KeptFile Sealed(const Directory& directory, const Page& page) {
-  KeptFile file = KeptFile::Make(directory.path(), kBytes).value();
-  EXPECT_TRUE(file.Write(0, page.bytes, kBytes).ok());
-  EXPECT_TRUE(file.Seal().ok());
-  return file;
-}
+class KeptFileTest : public ::testing::Test {
+ protected:
+  KeptFile Sealed(const Page& page) {
+    KeptFile file = KeptFile::Make(directory_.path(), kBytes).value();
+    EXPECT_TRUE(file.Write(0, page.bytes, kBytes).ok());
+    EXPECT_TRUE(file.Seal().ok());
+    return file;
+  }
+  static Status ReadAll(KeptFile& file) {
+    Page page(0);
+    return file.Read(0, page.bytes, kBytes);
+  }
 
-void ExpectRefused(const Status& status, const std::string& part, StatusCode code = StatusCode::kFailedPrecondition) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-}
+  const Directory directory_;
+};
 
-Status ReadAll(KeptFile& file) {
-  Page page(0);
-  return file.Read(0, page.bytes, kBytes);
-}
+// A file that was sealed.
+class SealedFile : public KeptFileTest {
+ protected:
+  Status ReadAll() { return KeptFileTest::ReadAll(file_); }
+  void Change() { std::fstream(file_.path(), std::ios::in | std::ios::out | std::ios::binary).put('x'); }
 
-TEST(KeptFile, GivesBackWhatWasWritten) {
-  const Directory directory;
+  KeptFile file_ = Sealed(Page(1));
+};
+
+TEST_F(KeptFileTest, GivesBackWhatWasWritten) {
   const Page written(7);
-  KeptFile file = Sealed(directory, written);
+  KeptFile file = Sealed(written);
   Page read(0);
   for (uint64_t offset = 0; offset != kBytes; offset += KeptFile::kAlignment) {
     EXPECT_TRUE(file.Read(offset, read.bytes + offset, KeptFile::kAlignment).ok());
@@ -89,125 +94,107 @@ TEST(KeptFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(std::memcmp(file.Map().value(), written.bytes, kBytes), 0);
 }
 
-TEST(KeptFile, GoesWithItsObject) {
-  const Directory directory;
+TEST_F(KeptFileTest, GoesWithItsObject) {
   {
-    KeptFile file = Sealed(directory, Page(1));
-    EXPECT_EQ(directory.files(), 1u);
+    KeptFile file = Sealed(Page(1));
+    EXPECT_EQ(directory_.files(), 1u);
     const KeptFile moved = std::move(file);
-    EXPECT_EQ(directory.files(), 1u);
+    EXPECT_EQ(directory_.files(), 1u);
   }
-  EXPECT_EQ(directory.files(), 0u);
+  EXPECT_EQ(directory_.files(), 0u);
 }
 
 // Nobody may come for the rest.
-TEST(KeptFile, HoldsNoDescriptorBetweenReads) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
+TEST_F(SealedFile, HoldsNoDescriptorBetweenReads) {
   const auto open = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
   const auto before = open();
   Page page(0);
-  EXPECT_TRUE(file.Read(0, page.bytes, KeptFile::kAlignment).ok());
+  EXPECT_TRUE(file_.Read(0, page.bytes, KeptFile::kAlignment).ok());
   EXPECT_EQ(open(), before);
 }
 
-TEST(KeptFile, IsRefusedOnceItIsGone) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
-  unlink(file.path().c_str());
-  ExpectRefused(ReadAll(file), "is gone");
-  ExpectRefused(file.Map().status(), "is gone");
+TEST_F(SealedFile, IsRefusedOnceItIsGone) {
+  unlink(file_.path().c_str());
+  ExpectFailure(ReadAll(), StatusCode::kFailedPrecondition, "is gone");
+  ExpectFailure(file_.Map().status(), StatusCode::kFailedPrecondition, "is gone");
 }
 
-TEST(KeptFile, IsRefusedOnceItIsShort) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
-  ASSERT_EQ(truncate(file.path().c_str(), KeptFile::kAlignment), 0);
-  ExpectRefused(ReadAll(file), "has 4 KiB of 16 KiB");
+TEST_F(SealedFile, IsRefusedOnceItIsShort) {
+  ASSERT_EQ(truncate(file_.path().c_str(), KeptFile::kAlignment), 0);
+  ExpectFailure(ReadAll(), StatusCode::kFailedPrecondition, "has 4 KiB of 16 KiB");
 }
 
-TEST(KeptFile, IsRefusedOnceItWasChangedHoweverSoon) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
-  std::fstream(file.path(), std::ios::in | std::ios::out | std::ios::binary).put('x');
-  ExpectRefused(ReadAll(file), "was changed");
+TEST_F(SealedFile, IsRefusedOnceItWasChangedHoweverSoon) {
+  Change();
+  ExpectFailure(ReadAll(), StatusCode::kFailedPrecondition, "was changed");
 }
 
-TEST(KeptFile, IsRefusedOnceItWasChangedBetweenTwoReads) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
+TEST_F(SealedFile, IsRefusedOnceItWasChangedBetweenTwoReads) {
   Page read(0);
-  EXPECT_TRUE(file.Read(0, read.bytes, KeptFile::kAlignment).ok());
-  std::fstream(file.path(), std::ios::in | std::ios::out | std::ios::binary).put('x');
-  ExpectRefused(file.Read(KeptFile::kAlignment, read.bytes, KeptFile::kAlignment), "was changed");
-  unlink(file.path().c_str());
-  ExpectRefused(file.Read(KeptFile::kAlignment, read.bytes, KeptFile::kAlignment), "is gone");
+  EXPECT_TRUE(file_.Read(0, read.bytes, KeptFile::kAlignment).ok());
+  Change();
+  ExpectFailure(file_.Read(KeptFile::kAlignment, read.bytes, KeptFile::kAlignment), StatusCode::kFailedPrecondition,
+                "was changed");
+  unlink(file_.path().c_str());
+  ExpectFailure(file_.Read(KeptFile::kAlignment, read.bytes, KeptFile::kAlignment), StatusCode::kFailedPrecondition,
+                "is gone");
 }
 
-TEST(KeptFile, IsRefusedWhereAnotherOneHasItsName) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
-  const std::string other = file.path() + ".other";
-  std::filesystem::copy(file.path(), other);
-  std::filesystem::rename(other, file.path());
-  ExpectRefused(ReadAll(file), "another one has its name");
+TEST_F(SealedFile, IsRefusedWhereAnotherOneHasItsName) {
+  const std::string other = file_.path() + ".other";
+  std::filesystem::copy(file_.path(), other);
+  std::filesystem::rename(other, file_.path());
+  ExpectFailure(ReadAll(), StatusCode::kFailedPrecondition, "another one has its name");
 }
 
-TEST(KeptFile, NeedsADirectoryOnADisk) {
-  ExpectRefused(KeptFile::Make("/nowhere/at/all", kBytes).status(), "/nowhere/at/all", StatusCode::kInvalidArgument);
-  ExpectRefused(KeptFile::Make("/dev/shm", kBytes).status(), "lies in the host's memory", StatusCode::kInvalidArgument);
+TEST_F(KeptFileTest, NeedsADirectoryOnADisk) {
+  ExpectFailure(KeptFile::Make("/nowhere/at/all", kBytes).status(), StatusCode::kInvalidArgument, "/nowhere/at/all");
+  ExpectFailure(KeptFile::Make("/dev/shm", kBytes).status(), StatusCode::kInvalidArgument, "lies in the host's memory");
 }
 
-TEST(KeptFile, GoesWithAProcessThatExits) {
-  const Directory directory;
+TEST_F(KeptFileTest, GoesWithAProcessThatExits) {
   const auto exit_with_files = [&] {
     // Volatile, so that a leak checker finds them at the exit.
     [[maybe_unused]] static const KeptFile* volatile kept[2];
-    kept[0] = new KeptFile(Sealed(directory, Page(1)));
-    { const KeptFile gone = Sealed(directory, Page(2)); }
-    kept[1] = new KeptFile(Sealed(directory, Page(3)));
-    std::exit(directory.files() == 2 ? 0 : 1);
+    kept[0] = new KeptFile(Sealed(Page(1)));
+    { const KeptFile gone = Sealed(Page(2)); }
+    kept[1] = new KeptFile(Sealed(Page(3)));
+    std::exit(directory_.files() == 2 ? 0 : 1);
   };
-  const KeptFile own = Sealed(directory, Page(4));
+  const KeptFile own = Sealed(Page(4));
   unlink(own.path().c_str());
   EXPECT_EXIT(exit_with_files(), ::testing::ExitedWithCode(0), "");
-  EXPECT_EQ(directory.files(), 0u);
+  EXPECT_EQ(directory_.files(), 0u);
 }
 
-TEST(KeptFile, StaysWhereAForkedChildExits) {
-  const Directory directory;
-  KeptFile file = Sealed(directory, Page(1));
+TEST_F(SealedFile, StaysWhereAForkedChildExits) {
   EXPECT_EXIT(std::exit(0), ::testing::ExitedWithCode(0), "");
-  EXPECT_TRUE(ReadAll(file).ok());
+  EXPECT_TRUE(ReadAll().ok());
 }
 
-TEST(KeptFile, IsMadeDespiteInterruptions) {
-  const Directory directory;
+TEST_F(KeptFileTest, IsMadeDespiteInterruptions) {
   interruptions = 3;
-  EXPECT_TRUE(KeptFile::Make(directory.path(), kBytes).ok());
+  EXPECT_TRUE(KeptFile::Make(directory_.path(), kBytes).ok());
 }
 
-TEST(KeptFile, NeedsAFileDescriptor) {
-  const Directory directory;
-  KeptFile sealed = Sealed(directory, Page(1));
+TEST_F(SealedFile, NeedsAFileDescriptor) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {0, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const Status made = KeptFile::Make(directory.path(), kBytes).status();
-  const Status read = ReadAll(sealed);
+  const Status made = KeptFile::Make(directory_.path(), kBytes).status();
+  const Status read = ReadAll();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  ExpectRefused(made, "Too many open files", StatusCode::kOutOfMemory);
-  ExpectRefused(read, "Too many open files", StatusCode::kOutOfMemory);
-  EXPECT_TRUE(ReadAll(sealed).ok());
+  ExpectFailure(made, StatusCode::kOutOfMemory, "Too many open files");
+  ExpectFailure(read, StatusCode::kOutOfMemory, "Too many open files");
+  EXPECT_TRUE(ReadAll().ok());
 }
 
-TEST(KeptFile, ThatCannotBeRemovedIsNamed) {
-  const Directory directory;
+TEST_F(KeptFileTest, ThatCannotBeRemovedIsNamed) {
   std::string path;
   ::testing::internal::CaptureStderr();
   {
-    const KeptFile file = Sealed(directory, Page(1));
+    const KeptFile file = Sealed(Page(1));
     path = file.path();
     read_only = true;
   }
@@ -217,33 +204,30 @@ TEST(KeptFile, ThatCannotBeRemovedIsNamed) {
       << said;
 }
 
-TEST(KeptFile, OfADirectoryWithAnyNameIsOneLineOfAnError) {
-  const std::string said = KeptFile::Make("/no\n\x1b[31m", kBytes).status().message();
-  EXPECT_NE(said.find("/no\\n\\x1b[31m"), std::string::npos) << said;
+TEST_F(KeptFileTest, OfADirectoryWithAnyNameIsOneLineOfAnError) {
+  ExpectMessage(KeptFile::Make("/no\n\x1b[31m", kBytes).status(), "/no\\n\\x1b[31m");
 }
 
 // Past a limit of file sizes, which would end the program by a signal.
-TEST(KeptFile, PastALimitOfSizesIsRefused) {
-  const Directory directory;
-  KeptFile file = KeptFile::Make(directory.path(), kBytes).value();
+TEST_F(KeptFileTest, PastALimitOfSizesIsRefused) {
+  KeptFile file = KeptFile::Make(directory_.path(), kBytes).value();
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small = {KeptFile::kAlignment, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const Page page(1);
   const Status written = file.Write(KeptFile::kAlignment, page.bytes, KeptFile::kAlignment);
-  const Status made = KeptFile::Make(directory.path(), kBytes).status();
+  const Status made = KeptFile::Make(directory_.path(), kBytes).status();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  ExpectRefused(written, "File too large", StatusCode::kOutOfMemory);
-  ExpectRefused(made, "File too large", StatusCode::kOutOfMemory);
-  EXPECT_EQ(directory.files(), 1u);
+  ExpectFailure(written, StatusCode::kOutOfMemory, "File too large");
+  ExpectFailure(made, StatusCode::kOutOfMemory, "File too large");
+  EXPECT_EQ(directory_.files(), 1u);
 }
 
-TEST(KeptFile, NeedsRoomOnTheDisk) {
-  const Directory directory;
-  ExpectRefused(KeptFile::Make(directory.path(), uint64_t{1} << 60).status(), "has no room for",
-                StatusCode::kOutOfMemory);
-  EXPECT_EQ(directory.files(), 0u);
+TEST_F(KeptFileTest, NeedsRoomOnTheDisk) {
+  ExpectFailure(KeptFile::Make(directory_.path(), uint64_t{1} << 60).status(), StatusCode::kOutOfMemory,
+                "has no room for");
+  EXPECT_EQ(directory_.files(), 0u);
 }
 
 }  // namespace

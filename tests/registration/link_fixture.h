@@ -70,9 +70,4 @@ class LinkTest : public ::testing::Test {
   std::string address_;
 };
 
-inline void ExpectMessage(const Status& status, const std::string& fragment) {
-  EXPECT_FALSE(status.ok());
-  EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
-}
-
 }  // namespace commpool::internal

@@ -2,14 +2,12 @@
 #include "src/library/stream/fence_table.h"
 
 #include <cstring>
+#include <functional>
 #include <future>
 #include <optional>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "tests/driver/emulator_fixture.h"
+#include "tests/stream/stream_fixture.h"
 #include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
@@ -19,18 +17,12 @@ constexpr uint64_t kBytes = 4 << 20;
 
 class Fences : public DriverTest {
  protected:
-  Fences() {
-    EXPECT_EQ(cuda().cuStreamCreate(&first_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamCreate(&second_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuMemAlloc(&memory_, kBytes), CUDA_SUCCESS);
-  }
+  Fences() { EXPECT_EQ(cuda().cuMemAlloc(&memory_, kBytes), CUDA_SUCCESS); }
   ~Fences() override {
     EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
     FreeFinishedLaunches();
     table_.reset();
     EXPECT_EQ(cuda().cuMemFree(memory_), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamDestroy(first_), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamDestroy(second_), CUDA_SUCCESS);
   }
 
   const CudaDriver& cuda() const { return driver().cuda; }
@@ -41,6 +33,9 @@ class Fences : public DriverTest {
                            });
     EXPECT_TRUE(status.ok()) << status.message();
   }
+  void Await(CUstream stream) { ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS); }
+  FenceId Record(CUstream stream) { return table_->Record(KeyOfStream(stream, 0)).value(); }
+  Status OrderSecondBehindFirst() { return table_->MakeWaitForStream(KeyOfStream(second_, 0), KeyOfStream(first_, 0)); }
   uint8_t LastByte() {
     EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
     uint8_t byte = 0;
@@ -48,33 +43,32 @@ class Fences : public DriverTest {
     return byte;
   }
 
-  PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
-  ContextGuard current_{driver(), context_};
+  const CurrentContext context_;
   StreamPlaces places_{driver()};
   Place& place_ = *places_.Get(0).value();
   std::optional<FenceTable> table_{std::in_place, driver(), places_};
-  CUstream first_ = nullptr;
-  CUstream second_ = nullptr;
+  const TestStream first_;
+  const TestStream second_;
   CUdeviceptr memory_ = 0;
 };
 
 TEST_F(Fences, PassWhenTheirStreamIsDone) {
   Work(first_, 1);
-  const FenceId fence = table_->Record(KeyOfStream(first_, 0)).value();
-  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  const FenceId fence = Record(first_);
+  Await(first_);
   EXPECT_TRUE(table_->Passed(fence).value());
   table_->Retire(fence);
 }
 
 TEST_F(Fences, AreNotNeededForAStreamThatStandsStill) {
   Work(first_, 1);
-  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  Await(first_);
   EXPECT_TRUE(table_->IsIdle(KeyOfStream(first_, 0)).value());
 }
 
 TEST_F(Fences, OrderAnotherStreamsLaterWork) {
   for (int round = 0; round < 10; ++round) Work(first_, 1);
-  const FenceId fence = table_->Record(KeyOfStream(first_, 0)).value();
+  const FenceId fence = Record(first_);
   ASSERT_TRUE(table_->MakeWait(KeyOfStream(second_, 0), fence).ok());
   table_->Retire(fence);
   Work(second_, 2);
@@ -83,7 +77,7 @@ TEST_F(Fences, OrderAnotherStreamsLaterWork) {
 
 TEST_F(Fences, OrderAStreamBehindAnotherInOneCall) {
   for (int round = 0; round < 10; ++round) Work(first_, 1);
-  ASSERT_TRUE(table_->MakeWaitForStream(KeyOfStream(second_, 0), KeyOfStream(first_, 0)).ok());
+  ASSERT_TRUE(OrderSecondBehindFirst().ok());
   Work(second_, 2);
   EXPECT_EQ(LastByte(), 2);
 }
@@ -95,12 +89,12 @@ TEST_F(Fences, AStreamDoesNotWaitForItself) {
 }
 
 TEST_F(Fences, ThatWereRetiredHavePassedAndAreRetiredAgainInPeace) {
-  const FenceId fence = table_->Record(KeyOfStream(first_, 0)).value();
+  const FenceId fence = Record(first_);
   table_->Retire(fence);
   table_->Retire(fence);
   EXPECT_TRUE(table_->Passed(fence).value());
   EXPECT_TRUE(table_->MakeWait(KeyOfStream(second_, 0), fence).ok());
-  for (const CUstream stream : {first_, second_}) EXPECT_TRUE(table_->Record(KeyOfStream(stream, 0)).ok());
+  for (const TestStream* stream : {&first_, &second_}) EXPECT_TRUE(table_->Record(KeyOfStream(*stream, 0)).ok());
 }
 
 // A stream's fences pass in order, so nobody asks one behind a fence that has not passed.
@@ -108,16 +102,16 @@ TEST_F(Fences, AreAskedUpToEachStreamsFirstThatHasNotPassed) {
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
   std::vector<FenceId> fences;
-  const auto record = [&](CUstream stream) { fences.push_back(table_->Record(KeyOfStream(stream, 0)).value()); };
+  const auto record = [&](CUstream stream) { fences.push_back(Record(stream)); };
   record(first_);
   record(first_);
-  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  Await(first_);
   const Status held = Launch(driver(), first_, {}, {},
                              [opened](const std::vector<const void*>&, const std::vector<void*>&) { opened.wait(); });
   ASSERT_TRUE(held.ok()) << held.message();
   for (int time = 0; time < 5; ++time) record(first_);
   record(second_);
-  ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
+  Await(second_);
   table_->Retire(fences.front());
 
   const uint64_t before = CallCount("cuEventQuery");
@@ -125,16 +119,16 @@ TEST_F(Fences, AreAskedUpToEachStreamsFirstThatHasNotPassed) {
   ExpectCalls("cuEventQuery", before, 3);  // the first stream's second and third, the second's one
   EXPECT_EQ(passed, (std::vector<FenceId>{fences[0], fences[1], fences.back()}));
   gate.set_value();
-  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  Await(first_);
   EXPECT_EQ(table_->PassedOf(fences), fences);
   for (const FenceId fence : fences) table_->Retire(fence);
 }
 
 TEST_F(Fences, AreNumberedAnewWhileTheirEventsAreRecycled) {
-  const FenceId first = table_->Record(KeyOfStream(first_, 0)).value();
+  const FenceId first = Record(first_);
   table_->Retire(first);
   const uint64_t created = CallCount("cuEventCreate");
-  const FenceId second = table_->Record(KeyOfStream(first_, 0)).value();
+  const FenceId second = Record(first_);
   EXPECT_NE(second, first);
   ExpectCalls("cuEventCreate", created, 0);
   table_->Retire(second);
@@ -144,16 +138,14 @@ TEST_F(Fences, ThatFailNameTheCallAndLoseNoEvent) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   for (const char* call : {"cuEventCreate", "cuEventRecord"}) {
     InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN});
-    Status status = table_->Record(KeyOfStream(first_, 0)).status();
-    EXPECT_EQ(status.code(), StatusCode::kDriverError);
-    EXPECT_NE(status.message().find(call), std::string::npos) << status.message();
+    ExpectFailure(table_->Record(KeyOfStream(first_, 0)).status(), StatusCode::kDriverError, call);
   }
   EXPECT_FALSE(place_.health.broken());
-  table_->Retire(table_->Record(KeyOfStream(first_, 0)).value());
+  table_->Retire(Record(first_));
 }
 
 TEST_F(Fences, ThatWereNeededForOneWaitLeaveTheirEventToOthers) {
-  ASSERT_TRUE(table_->MakeWaitForStream(KeyOfStream(second_, 0), KeyOfStream(first_, 0)).ok());
+  ASSERT_TRUE(OrderSecondBehindFirst().ok());
   const uint64_t created = CallCount("cuEventCreate");
   ASSERT_TRUE(table_->MakeWaitForStream(KeyOfStream(first_, 0), KeyOfStream(second_, 0)).ok());
   {
@@ -167,26 +159,22 @@ TEST_F(Fences, ThatWereNeededForOneWaitLeaveTheirEventToOthers) {
 
 TEST_F(Fences, HaveNotPassedWhileTheirStreamIsNotDone) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls answer");
-  const FenceId fence = table_->Record(KeyOfStream(first_, 0)).value();
+  const FenceId fence = Record(first_);
   for (const auto& [result, passed] : {std::pair(CUDA_ERROR_NOT_READY, true), std::pair(CUDA_ERROR_UNKNOWN, false)}) {
     const InjectedFault event({.call = "cuEventQuery", .result = result});
     const InjectedFault stream({.call = "cuStreamQuery", .result = result});
-    const Result<bool> of_fence = table_->Passed(fence);
-    const Result<bool> of_stream = table_->IsIdle(KeyOfStream(first_, 0));
-    EXPECT_EQ(of_fence.ok(), passed);
-    EXPECT_EQ(of_stream.ok(), passed);
-    if (passed) {
-      EXPECT_FALSE(*of_fence || *of_stream);
+    for (const Result<bool>& answer : {table_->Passed(fence), table_->IsIdle(KeyOfStream(first_, 0))}) {
+      EXPECT_EQ(answer.ok(), passed);
+      EXPECT_FALSE(answer.value_or(false));
     }
   }
 }
 
 TEST_F(Fences, GiveTheirEventsBackWithTheTable) {
   COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
-  table_->Retire(table_->Record(KeyOfStream(first_, 0)).value());
+  table_->Retire(Record(first_));
   for (int count = 0; count < 2; ++count) ASSERT_TRUE(table_->Record(KeyOfStream(first_, 0)).ok());
-  const FenceId spare = table_->Record(KeyOfStream(first_, 0)).value();
-  table_->Retire(spare);
+  table_->Retire(Record(first_));
   const uint64_t destroyed = CallCount("cuEventDestroy");
   table_.reset();
   ExpectCalls("cuEventDestroy", destroyed, 3);
@@ -195,16 +183,13 @@ TEST_F(Fences, GiveTheirEventsBackWithTheTable) {
 TEST_F(Fences, ThatCannotBeRecordedOrderNothing) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
   const InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_UNKNOWN});
-  const Status status = table_->MakeWaitForStream(KeyOfStream(second_, 0), KeyOfStream(first_, 0));
-  EXPECT_EQ(status.code(), StatusCode::kDriverError);
-  EXPECT_NE(status.message().find("cuEventRecord"), std::string::npos) << status.message();
+  ExpectFailure(OrderSecondBehindFirst(), StatusCode::kDriverError, "cuEventRecord");
 }
 
 TEST_F(Fences, GiveTheLegacyStreamNothingBesideABlockingStreamThatCaptures) {
   const StreamKey legacy = KeyOfStream(nullptr, 0);
-  const FenceId before = table_->Record(KeyOfStream(second_, 0)).value();
-  CUstream blocking = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  const FenceId before = Record(second_);
+  const TestStream blocking(CU_STREAM_DEFAULT);
   ASSERT_EQ(cuda().cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(table_->Record(legacy).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(table_->MakeWait(legacy, before).code(), StatusCode::kFailedPrecondition);
@@ -213,12 +198,11 @@ TEST_F(Fences, GiveTheLegacyStreamNothingBesideABlockingStreamThatCaptures) {
   EXPECT_EQ(cuda().cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_TRUE(table_->MakeWait(legacy, before).ok());
-  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
 }
 
 TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-  const FenceId fence = table_->Record(KeyOfStream(first_, 0)).value();
+  const FenceId fence = Record(first_);
   InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
   EXPECT_FALSE(table_->Passed(fence).ok());
   EXPECT_TRUE(place_.health.broken());
@@ -259,18 +243,12 @@ class FencesOfAnotherDevice : public Fences {
     COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail, and counts them");
     COMMPOOL_REQUIRE_DEVICES(2);
     ASSERT_TRUE(places_.Get(place()).ok());
-    ContextGuard guard(driver(), other_);
-    ASSERT_EQ(cuda().cuStreamCreate(&elsewhere_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  }
-  void TearDown() override {
-    if (elsewhere_ == nullptr) return;
-    EXPECT_EQ(cuda().cuStreamDestroy(elsewhere_), CUDA_SUCCESS);
   }
 
   int place() const { return other_.device(); }
 
   PrimaryContext other_ = PrimaryContext::Retain(driver(), DeviceCountOfTests() - 1).value();
-  CUstream elsewhere_ = nullptr;
+  const TestStream elsewhere_{other_};
 };
 
 TEST_F(FencesOfAnotherDevice, AreRecordedThereAndNameIt) {
@@ -281,7 +259,7 @@ TEST_F(FencesOfAnotherDevice, AreRecordedThereAndNameIt) {
   const uint64_t created = CallCount("cuEventCreate");
   table_->Retire(table_->Record(KeyOfStream(elsewhere_, place())).value());
   ExpectCalls("cuEventCreate", created, 0);
-  table_->Retire(table_->Record(KeyOfStream(first_, 0)).value());
+  table_->Retire(Record(first_));
   ExpectCalls("cuEventCreate", created, 1);
 }
 
@@ -297,13 +275,11 @@ TEST_F(FencesOfAnotherDevice, OfDefaultStreamsOrderThatDevicesWork) {
 }
 
 TEST_F(FencesOfAnotherDevice, TellWhichCallFailed) {
-  const auto failure = [&](const char* call) {
+  for (const auto& [call, part] : {std::pair("cuEventCreate", std::string("cuEventCreate")),
+                                   std::pair("cuEventRecord", "device " + std::to_string(place()))}) {
     const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN});
-    const Result<FenceId> fence = table_->Record(KeyOfStream(elsewhere_, place()));
-    return fence.ok() ? std::string("none") : fence.status().message();
-  };
-  EXPECT_NE(failure("cuEventCreate").find("cuEventCreate"), std::string::npos);
-  EXPECT_NE(failure("cuEventRecord").find("device " + std::to_string(place())), std::string::npos);
+    ExpectMessage(table_->Record(KeyOfStream(elsewhere_, place())).status(), part);
+  }
 }
 
 // A question about another device's stream or event answers with what that device has met.
@@ -311,29 +287,20 @@ TEST_F(FencesOfAnotherDevice, SayNothingOfThisOnesHealthWhereThatDeviceFails) {
   // Nobody calls the driver for a context that is lost, not even to release it.
   AllowLeak("of device " + std::to_string(place()));
   const FenceId far = table_->Record(KeyOfStream(elsewhere_, place())).value();
-  const FenceId near = table_->Record(KeyOfStream(first_, 0)).value();
-  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
-  {
-    const InjectedFault fault({.call = "cuStreamQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
-    const Result<bool> idle = table_->IsIdle(KeyOfStream(elsewhere_, place()));
-    EXPECT_FALSE(idle.ok());
-  }
+  const FenceId near = Record(first_);
+  Await(first_);
   {
     const InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS, .count = 1});
     EXPECT_EQ(table_->PassedOf({far, near}), std::vector<FenceId>{near}) << "those of this device go on";
   }
-  {
-    const InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
-    EXPECT_FALSE(table_->Passed(far).ok());
-  }
-  {
-    const InjectedFault fault({.call = "cuStreamWaitEvent", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
-    EXPECT_FALSE(table_->MakeWait(KeyOfStream(first_, 0), far).ok());
-  }
-  {
-    const InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
-    EXPECT_FALSE(table_->Record(KeyOfStream(elsewhere_, place())).ok());
-  }
+  const auto expect_failure = [&](const char* call, const std::function<bool()>& ask) {
+    const InjectedFault fault({.call = call, .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    EXPECT_FALSE(ask()) << call;
+  };
+  expect_failure("cuStreamQuery", [&] { return table_->IsIdle(KeyOfStream(elsewhere_, place())).ok(); });
+  expect_failure("cuEventQuery", [&] { return table_->Passed(far).ok(); });
+  expect_failure("cuStreamWaitEvent", [&] { return table_->MakeWait(KeyOfStream(first_, 0), far).ok(); });
+  expect_failure("cuEventRecord", [&] { return table_->Record(KeyOfStream(elsewhere_, place())).ok(); });
   EXPECT_FALSE(place_.health.broken());
   for (const FenceId fence : {far, near}) table_->Retire(fence);
 }
@@ -345,18 +312,11 @@ TEST_F(Fences, OfAnotherDeviceMayBeRetiredWhileTheDriverIsAsked) {
   FenceTable table(retiring.driver, places_);
   RetiringDriver::table = &table;
   const PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
-  CUstream elsewhere = nullptr;
-  {
-    ContextGuard guard(driver(), other);
-    ASSERT_EQ(cuda().cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  }
+  const TestStream elsewhere(other);
   RetiringDriver::fence = table.Record(KeyOfStream(elsewhere, 1)).value();
-  const Result<bool> passed = table.Passed(RetiringDriver::fence);
-  EXPECT_TRUE(passed.ok()) << passed.status().message();
+  ExpectOk(table.Passed(RetiringDriver::fence).status());
   RetiringDriver::fence = table.Record(KeyOfStream(elsewhere, 1)).value();
-  const Status waits = table.MakeWait(KeyOfStream(first_, 0), RetiringDriver::fence);
-  EXPECT_TRUE(waits.ok()) << waits.message();
-  EXPECT_EQ(cuda().cuStreamDestroy(elsewhere), CUDA_SUCCESS);
+  ExpectOk(table.MakeWait(KeyOfStream(first_, 0), RetiringDriver::fence));
 }
 
 }  // namespace

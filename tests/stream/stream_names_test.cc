@@ -1,24 +1,102 @@
-// Which stream a handle means: for a promised stream the handle until its release, for others the driver's number.
+// A handle is not a stream: one stream has one key, and the per-thread default stream one a thread. For a promised
+// stream the handle is its name until its release, for others the driver's number.
 #include "src/library/stream/stream_names.h"
 
-#include "src/library/driver/handles.h"
-#include "tests/driver/emulator_fixture.h"
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "src/library/stream/stream_key.h"
+#include "tests/stream/stream_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
 
+CUstream Handle(uintptr_t value) { return reinterpret_cast<CUstream>(value); }
+
+StreamKey PerThreadKeyElsewhere() {
+  StreamKey key = 0;
+  std::thread([&] { key = KeyOfStream(CU_STREAM_PER_THREAD, 0); }).join();
+  return key;
+}
+
+TEST(StreamKeys, OfNullAndTheLegacyStreamAreOne) {
+  EXPECT_EQ(KeyOfStream(nullptr, 0), KeyOfStream(CU_STREAM_LEGACY, 0));
+  EXPECT_EQ(StreamOfKey(KeyOfStream(nullptr, 0)), CU_STREAM_LEGACY);
+}
+
+TEST(StreamKeys, OfDefaultStreamsDifferByDevice) {
+  for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_PER_THREAD}) {
+    const StreamKey far = KeyOfStream(stream, 3);
+    EXPECT_NE(far, KeyOfStream(stream, 0));
+    EXPECT_EQ(PlaceOf(far), 3);
+    EXPECT_EQ(WithoutPlace(far), KeyOfStream(stream, 0));
+    EXPECT_TRUE(IsReachable(far));
+  }
+}
+
+TEST(StreamKeys, OfThePerThreadStreamMayHaveDiedForOtherThreads) {
+  EXPECT_FALSE(MayHaveDied(KeyOfStream(CU_STREAM_PER_THREAD, 0)));
+  EXPECT_TRUE(MayHaveDied(PerThreadKeyElsewhere()));
+}
+
+TEST(StreamKeys, OfThePerThreadStreamDifferByThread) {
+  const StreamKey own = KeyOfStream(CU_STREAM_PER_THREAD, 0);
+  EXPECT_EQ(KeyOfStream(CU_STREAM_PER_THREAD, 0), own);
+  EXPECT_NE(own, KeyOfStream(CU_STREAM_LEGACY, 0));
+  EXPECT_NE(PerThreadKeyElsewhere(), own);
+  EXPECT_EQ(StreamOfKey(own), CU_STREAM_PER_THREAD);
+}
+
+TEST(StreamKeys, OfAThreadThatEndedAreNotReused) { EXPECT_NE(PerThreadKeyElsewhere(), PerThreadKeyElsewhere()); }
+
+TEST(StreamKeys, OfOtherStreamsLeadBackToTheirHandles) {
+  for (const uintptr_t value : {uintptr_t{0x7f0000001000}, uintptr_t{0x55aa00000008}}) {
+    const StreamKey key = KeyOfStream(Handle(value), 0);
+    EXPECT_EQ(StreamOfKey(key), Handle(value));
+    EXPECT_TRUE(IsReachable(key));
+  }
+}
+
+TEST(StreamKeys, AreReachableButForOtherThreadsDefaultStreams) {
+  EXPECT_TRUE(IsReachable(KeyOfStream(nullptr, 0)));
+  EXPECT_TRUE(IsReachable(KeyOfStream(CU_STREAM_PER_THREAD, 0)));
+  EXPECT_FALSE(IsReachable(PerThreadKeyElsewhere()));
+}
+
+TEST(StreamKeys, OfStreamsThatMayBeGoneAreReachedInTheCallThatPassesThem) {
+  const StreamKey key = NameOfId(7);
+  const StreamKey inner = NameOfId(8);
+  EXPECT_FALSE(IsReachable(key));
+  {
+    const PassedStream passes(key, Handle(0x1000));
+    EXPECT_TRUE(IsReachable(key));
+    EXPECT_EQ(StreamOfKey(key), Handle(0x1000));
+    std::thread([&] { EXPECT_FALSE(IsReachable(key)) << "another thread's call does not pass it"; }).join();
+    {
+      const PassedStream passes_inside(inner, Handle(0x2000));
+      EXPECT_FALSE(IsReachable(key));
+      EXPECT_EQ(StreamOfKey(inner), Handle(0x2000));
+    }
+    EXPECT_TRUE(IsReachable(key));
+  }
+  EXPECT_FALSE(IsReachable(key));
+}
+
+TEST(StreamKeysDeathTest, OfStreamsThatMayBeGoneHaveNoHandleElsewhere) {
+  EXPECT_DEATH(StreamOfKey(NameOfId(7)), "no handle outside of the call that passes it");
+}
+
+TEST(StreamKeysDeathTest, OfOtherThreadsDefaultStreamsHaveNoHandle) {
+  const StreamKey key = PerThreadKeyElsewhere();
+  EXPECT_DEATH(StreamOfKey(key), "no handle outside of the call that passes it");
+}
+
 class Names : public DriverTest {
  protected:
-  CUstream NewStream() {
-    CUstream stream = nullptr;
-    EXPECT_EQ(driver().cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-  }
-  void Destroy(CUstream stream) { EXPECT_EQ(driver().cuda.cuStreamDestroy(stream), CUDA_SUCCESS); }
   StreamKey KeyOf(CUstream stream) { return names_.NameOf(stream).value().key; }
 
-  const PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current_{driver(), context_};
+  const CurrentContext context_;
   StreamPlaces places_{driver()};
   StreamNames names_{driver(), places_};
 };
@@ -34,11 +112,7 @@ TEST_F(Names, OfDefaultStreamsArePromised) {
 TEST_F(Names, HaveThePlaceOfTheStreamAndAskForItOnce) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
-  CUstream stream = nullptr;
-  {
-    const ContextGuard guard(driver(), far);
-    stream = NewStream();
-  }
+  const TestStream stream(far);
   EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
   const uint64_t calls = CallCount("cuStreamGetCtx");
   EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
@@ -46,24 +120,22 @@ TEST_F(Names, HaveThePlaceOfTheStreamAndAskForItOnce) {
   EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
   ExpectCalls("cuStreamGetCtx", calls, 0);
   names_.Release(stream);
-  Destroy(stream);
 }
 
 TEST_F(Names, OfOtherStreamsAreTheirNumbers) {
-  const CUstream first = NewStream();
+  TestStream first;
   const StreamKey key = KeyOf(first);
   EXPECT_TRUE(IsUnpromised(key));
   EXPECT_EQ(KeyOf(first), key);
   EXPECT_TRUE(names_.Means(first, key));
-  Destroy(first);
-  const CUstream second = NewStream();  // at the same handle
+  first.Destroy();
+  const TestStream second;  // at the same handle
   EXPECT_NE(KeyOf(second), key);
   EXPECT_FALSE(names_.Means(second, key));
-  Destroy(second);
 }
 
 TEST_F(Names, OfPromisedStreamsAreTheirHandlesUntilTheRelease) {
-  const CUstream stream = NewStream();
+  const TestStream stream;
   const StreamKey number = KeyOf(stream);
   ASSERT_TRUE(names_.Promise(stream).ok());
   ASSERT_TRUE(names_.Promise(stream).ok()) << "twice is once";
@@ -75,53 +147,45 @@ TEST_F(Names, OfPromisedStreamsAreTheirHandlesUntilTheRelease) {
   EXPECT_FALSE(names_.IsPromised(stream));
   EXPECT_EQ(KeyOf(stream), number);
   names_.Release(stream);
-  Destroy(stream);
 }
 
 TEST_F(Names, HaveRoomForPromisesThatComeAndGo) {
   for (int round = 0; round < 10000; ++round) {
-    const CUstream stream = NewStream();
+    const TestStream stream;
     ASSERT_TRUE(names_.Promise(stream).ok());
     ASSERT_FALSE(IsUnpromised(KeyOf(stream))) << round;
     names_.Release(stream);
-    Destroy(stream);
   }
 }
 
 // Their handles are all different, as those of streams that come and go mostly are not.
 TEST_F(Names, HaveRoomForPromisesOfStreamsThatStay) {
-  std::vector<CUstream> streams;
+  std::vector<TestStream> streams;
   for (int round = 0; round < 5000; ++round) {
-    streams.push_back(NewStream());
+    streams.emplace_back();
     ASSERT_TRUE(names_.Promise(streams.back()).ok());
     ASSERT_FALSE(IsUnpromised(KeyOf(streams.back()))) << round;
     names_.Release(streams.back());
   }
-  for (const CUstream stream : streams) Destroy(stream);
 }
 
 // As many as share places of the table.
 TEST_F(Names, OfManyPromisedStreamsAreTheirHandlesAtOnce) {
-  std::vector<CUstream> streams;
+  std::vector<TestStream> streams;
   for (int count = 0; count < 1000; ++count) {
-    streams.push_back(NewStream());
+    streams.emplace_back();
     ASSERT_TRUE(names_.Promise(streams.back()).ok());
   }
   for (const CUstream stream : streams) EXPECT_EQ(StreamOfKey(KeyOf(stream)), stream);
-  const CUstream unpromised = NewStream();
+  const TestStream unpromised;
   EXPECT_TRUE(IsUnpromised(KeyOf(unpromised)));
-  streams.push_back(unpromised);
-  for (const CUstream stream : streams) {
-    names_.Release(stream);
-    Destroy(stream);
-  }
+  names_.Release(unpromised);
+  for (const CUstream stream : streams) names_.Release(stream);
 }
 
 TEST_F(Names, OfMissingStreamsAreErrors) {
   COMMPOOL_REQUIRE_EMULATOR("a driver crashes");
-  const Result<StreamName> name = names_.NameOf(reinterpret_cast<CUstream>(uintptr_t{0xdead0}));
-  ASSERT_FALSE(name.ok());
-  EXPECT_NE(name.status().message().find("the stream was destroyed or never made"), std::string::npos);
+  ExpectMessage(names_.NameOf(Handle(0xdead0)).status(), "the stream was destroyed or never made");
 }
 
 // A handle is no name in its place: it would lead to the memory of a dead stream that had it.
@@ -130,15 +194,12 @@ TEST_F(Names, AreErrorsWhereTheDriverGivesNoNumbers) {
   refusing.cuda.cuStreamGetId = [](CUstream, unsigned long long*) { return CUDA_ERROR_NOT_SUPPORTED; };
   StreamPlaces places(refusing);
   const StreamNames names(refusing, places);
-  const CUstream stream = NewStream();
-  const Status refused = names.NameOf(stream).status();
-  EXPECT_EQ(refused.code(), StatusCode::kNotSupported);
-  EXPECT_NE(refused.message().find("cuStreamGetId"), std::string::npos) << refused.message();
-  Destroy(stream);
+  const TestStream stream;
+  ExpectFailure(names.NameOf(stream).status(), StatusCode::kNotSupported, "cuStreamGetId");
 }
 
 TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {
-  const CUstream stream = NewStream();
+  const TestStream stream;
   const StreamName before = names_.NameOf(stream).value();
   ASSERT_EQ(driver().cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   const StreamName captured = names_.NameOf(stream).value();
@@ -153,18 +214,17 @@ TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {
   ASSERT_EQ(driver().cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "no question broke it";
   EXPECT_EQ(names_.NameOf(stream).value().key, before.key);
   EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-  Destroy(stream);
 }
 
 // A promise that a capture made took the place of a dead stream, and every later use of the stream went there.
 TEST_F(Names, OfACapturedStreamHaveNothingOfADeadStreamOfAnotherDevice) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  const CUstream dead = NewStream();
+  TestStream ended;
+  const CUstream dead = ended;
   KeyOf(dead);
-  Destroy(dead);
-  const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
-  const ContextGuard guard(driver(), far);
-  const CUstream stream = NewStream();
+  ended.Destroy();
+  const CurrentContext far(1);
+  const TestStream stream;
   if (stream != dead) GTEST_SKIP() << "this driver gave the dead stream's handle to nobody";
   ASSERT_EQ(driver().cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
   ASSERT_TRUE(names_.Promise(stream).ok());
@@ -174,15 +234,13 @@ TEST_F(Names, OfACapturedStreamHaveNothingOfADeadStreamOfAnotherDevice) {
   CUgraph graph = nullptr;
   ASSERT_EQ(driver().cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
   EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-  Destroy(stream);
 }
 
 TEST_F(Names, AreShownAsTheHandlesThatTheyHad) {
-  const CUstream stream = NewStream();
-  EXPECT_EQ(names_.ShownHandle(KeyOf(stream)), reinterpret_cast<uint64_t>(stream));
-  EXPECT_EQ(names_.ShownHandle(KeyOfStream(stream, 0)), reinterpret_cast<uint64_t>(stream));
+  const TestStream stream;
+  EXPECT_EQ(names_.ShownHandle(KeyOf(stream)), reinterpret_cast<uint64_t>(CUstream{stream}));
+  EXPECT_EQ(names_.ShownHandle(KeyOfStream(stream, 0)), reinterpret_cast<uint64_t>(CUstream{stream}));
   EXPECT_EQ(names_.ShownHandle(KeyOfStream(nullptr, 0)), StreamKey{1});
-  Destroy(stream);
 }
 
 }  // namespace

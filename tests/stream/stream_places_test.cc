@@ -1,13 +1,12 @@
 // Places are devices by their primary contexts: the driver is asked once for each stream of a program, and a default
-// stream's handle means the current device's stream.
+// stream's handle means the current device's stream. A device is broken from its first sticky error on; other errors
+// leave it as it was.
 #include "src/library/stream/stream_places.h"
 
 #include <optional>
-#include <string>
 #include <thread>
-#include <utility>
 
-#include "tests/driver/emulator_fixture.h"
+#include "tests/stream/stream_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -15,21 +14,12 @@ namespace {
 class Places : public DriverTest {
  protected:
   const CudaDriver& cuda() const { return driver().cuda; }
-  CUstream MakeStream(CUcontext context) {
-    const ContextGuard guard(driver(), context);
-    CUstream stream = nullptr;
-    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-  }
 
-  const PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
+  const CurrentContext context_;
   StreamPlaces places_{driver()};
 };
 
-TEST_F(Places, OfDefaultStreamsAreTheCurrentDevice) {
-  const ContextGuard guard(driver(), context_);
-  EXPECT_EQ(places_.Current().value(), std::optional<int>(0));
-}
+TEST_F(Places, OfDefaultStreamsAreTheCurrentDevice) { EXPECT_EQ(places_.Current().value(), std::optional<int>(0)); }
 
 TEST_F(Places, AreNoneWithoutAContext) {
   std::optional<int> current = 7;
@@ -40,7 +30,6 @@ TEST_F(Places, AreNoneWithoutAContext) {
 }
 
 TEST_F(Places, AreKnownByTheirContextsAfterTheFirstQuestion) {
-  const ContextGuard guard(driver(), context_);
   ASSERT_TRUE(places_.Current().ok());
   const uint64_t calls = CallCount("cuCtxGetDevice");
   ASSERT_TRUE(places_.Current().ok());
@@ -50,16 +39,14 @@ TEST_F(Places, AreKnownByTheirContextsAfterTheFirstQuestion) {
 TEST_F(Places, OfAStreamOfAnotherDeviceIsFoundAndTheCurrentOneKept) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
-  const CUstream stream = MakeStream(far.get());
-  const ContextGuard guard(driver(), context_);
+  const TestStream stream(far);
   EXPECT_EQ(places_.OfStream(stream).value(), 1);
   EXPECT_EQ(places_.Current().value(), std::optional<int>(0));
   EXPECT_EQ(places_.At(1).device(), 1);
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
 TEST_F(Places, AThreadWithoutAContextFindsAStreamsDeviceAndStaysWithout) {
-  const CUstream stream = MakeStream(context_.get());
+  const TestStream stream(context_);
   int device = -1;
   CUcontext current = nullptr;
   std::thread([&] {
@@ -68,7 +55,6 @@ TEST_F(Places, AThreadWithoutAContextFindsAStreamsDeviceAndStaysWithout) {
   }).join();
   EXPECT_EQ(device, 0);
   EXPECT_EQ(current, nullptr);
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
 TEST_F(Places, ADriverThatAnswersOnlyWithAContextIsAskedWithOne) {
@@ -80,12 +66,11 @@ TEST_F(Places, ADriverThatAnswersOnlyWithAContextIsAskedWithOne) {
     return SharedDriver()->cuda.cuStreamGetCtx(stream, context);
   };
   StreamPlaces places(strict);
-  const CUstream stream = MakeStream(context_.get());
+  const TestStream stream(context_);
   Result<int> device = Status(StatusCode::kInternal, "not asked");
   std::thread([&] { device = places.OfStream(stream); }).join();
-  ASSERT_TRUE(device.ok()) << device.status().message();
-  EXPECT_EQ(*device, 0);
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  ExpectOk(device.status());
+  EXPECT_EQ(device.value_or(-1), 0);
 }
 
 // A stream's context that is no device's primary one: the driver's answer is made up, for few programs make such.
@@ -99,25 +84,57 @@ TEST_F(Places, OfOtherContextsThanPrimaryOnesAreNotSupported) {
   strange.cuda.cuCtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
   other = reinterpret_cast<CUcontext>(uintptr_t{0x1230});
   StreamPlaces places(strange);
-  const ContextGuard guard(driver(), context_);
-  const Status refused = places.OfStream(reinterpret_cast<CUstream>(uintptr_t{0x1000})).status();
-  EXPECT_EQ(refused.code(), StatusCode::kNotSupported);
-  EXPECT_NE(refused.message().find("while the primary context is current"), std::string::npos) << refused.message();
+  ExpectFailure(places.OfStream(reinterpret_cast<CUstream>(uintptr_t{0x1000})).status(), StatusCode::kNotSupported,
+                "while the primary context is current");
 }
 
 TEST_F(Places, WhoseQuestionsFailNameTheCallAndAreAskedAgain) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-  const CUstream stream = MakeStream(context_.get());
-  const ContextGuard guard(driver(), context_);
+  const TestStream stream(context_);
   for (const char* call : {"cuCtxGetCurrent", "cuStreamGetCtx", "cuCtxGetDevice", "cuDevicePrimaryCtxRetain"}) {
     // The guard that puts the context back asks for it first.
     const int skip = call == std::string("cuCtxGetCurrent") ? 1 : 0;
     const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN, .skip = skip});
-    const Result<int> device = places_.OfStream(stream);
-    EXPECT_NE(device.status().message().find(call), std::string::npos) << call << ": " << device.status().message();
+    SCOPED_TRACE(call);
+    ExpectMessage(places_.OfStream(stream).status(), call);
   }
   EXPECT_EQ(places_.OfStream(stream).value(), 0);
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+class Health : public DriverTest {
+ protected:
+  Status Check(CUresult result, const char* call) { return health_.Check(driver(), result, {.call = call}); }
+
+  DeviceHealth health_;
+};
+
+TEST_F(Health, IsGoodAtFirstAndAfterSuccess) {
+  EXPECT_TRUE(Check(CUDA_SUCCESS, "cuEventRecord").ok());
+  EXPECT_FALSE(health_.broken());
+  EXPECT_TRUE(health_.first_error().ok());
+}
+
+TEST_F(Health, SurvivesErrorsThatAreNotSticky) {
+  for (const CUresult result : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED}) {
+    EXPECT_FALSE(Check(result, "cuMemCreate").ok());
+  }
+  EXPECT_FALSE(health_.broken());
+  EXPECT_TRUE(health_.first_error().ok());
+}
+
+TEST_F(Health, KeepsTheFirstStickyError) {
+  Status first = Check(CUDA_ERROR_ILLEGAL_ADDRESS, "cuEventQuery");
+  Status second = Check(CUDA_ERROR_LAUNCH_FAILED, "cuCtxSynchronize");
+  EXPECT_TRUE(health_.broken());
+  EXPECT_EQ(health_.first_error().message(), first.message());
+  EXPECT_NE(first.message(), second.message());
+  ExpectMessage(first, "cuEventQuery");
+}
+
+TEST_F(Health, DoesNotRecover) {
+  EXPECT_FALSE(Check(CUDA_ERROR_DEINITIALIZED, "cuEventRecord").ok());
+  EXPECT_TRUE(Check(CUDA_SUCCESS, "cuEventRecord").ok());
+  EXPECT_TRUE(health_.broken());
 }
 
 }  // namespace
