@@ -1,26 +1,18 @@
 // A libFuzzer target: the first byte chooses an engine, the others are its calls. A broken invariant aborts.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <optional>
-#include <vector>
 
 #include "src/library/engine/caching_engine.h"
 #include "src/library/engine/expandable_engine.h"
 #include "src/library/engine/symmetric_engine.h"
 #include "tests/engine/fuzzed_engine.h"
-#include "tests/engine/growth_steps.h"
 
 namespace commpool::internal::engine {
 namespace {
 
 EngineOptions OptionsFrom(uint8_t bits) {
-  EngineOptions options;
-  if (bits & 2) options.spaces = Spaces::kApart;
-  options.choice = static_cast<Choice>((bits >> 3) % 3);
-  options.page_bytes = (bits & 32) ? 2 * kMiB : 8 * kMiB;
-  return options;
+  return {.spaces = bits & 2 ? Spaces::kApart : Spaces::kOne,
+          .choice = static_cast<Choice>((bits >> 3) % 3),
+          .page_bytes = bits & 32 ? 2 * kMiB : 8 * kMiB};
 }
 
 // Shared by caching and expandable engines: who is served, and the parts of graphs.
@@ -35,8 +27,6 @@ class FuzzedStreams : public FuzzedEngine<Engine> {
     const Part part = how % 8 == 7 ? Part{1} + how / 128 : kCommonPart;
     return this->engine_.Allocate(bytes, stream, static_cast<Reuse>(how % 3), part);
   }
-
-  Result<Freed> FreeLive(Address address) override { return this->engine_.Free(address); }
 
   void PlayOwn(uint8_t call) override {
     if (call % 4 == 0) {
@@ -135,20 +125,11 @@ class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace commpool::internal::engine;
   FuzzedBytes bytes(data, size);
-  const uint8_t kind = bytes.Next();
+  const uint8_t kind = bytes.Next() % 4;
   const EngineOptions options = OptionsFrom(bytes.Next());
-  switch (kind % 4) {
-    case 0:
-      FuzzedCaching(CachingEngine(options), bytes).Play();
-      break;
-    case 1:
-      FuzzedExpandable(ExpandableEngine(options), bytes).Play();
-      break;
-    case 2:
-      FuzzedSymmetric(SymmetricEngine(options, FreeOrder::kDeferred), bytes).Play();
-      break;
-    default:
-      FuzzedSymmetric(SymmetricEngine(options, FreeOrder::kOrdered), bytes).Play();
-  }
+  if (kind == 0) FuzzedCaching(CachingEngine(options), bytes).Play();
+  if (kind == 1) FuzzedExpandable(ExpandableEngine(options), bytes).Play();
+  if (kind == 2) FuzzedSymmetric(SymmetricEngine(options, FreeOrder::kDeferred), bytes).Play();
+  if (kind == 3) FuzzedSymmetric(SymmetricEngine(options, FreeOrder::kOrdered), bytes).Play();
   return 0;
 }

@@ -14,14 +14,7 @@ namespace {
 using Input = std::vector<uint8_t>;
 
 // Calls by their number (fuzzed_engine.h); those of one engine alone are 16 times their number, plus 15.
-constexpr uint8_t kAllocate = 0;
-constexpr uint8_t kFree = 3;
-constexpr uint8_t kRecord = 5;
-constexpr uint8_t kAttach = 6;
-constexpr uint8_t kPass = 7;
-constexpr uint8_t kIdle = 8;
-constexpr uint8_t kWrong = 9;
-constexpr uint8_t kForget = 10;
+enum : uint8_t { kAllocate = 0, kFree = 3, kRecord = 5, kAttach = 6, kPass = 7, kIdle = 8, kWrong = 9, kForget = 10 };
 constexpr uint8_t Own(uint8_t number) { return static_cast<uint8_t>(16 * number + 15); }
 
 const std::vector<Input>& Corpus() {

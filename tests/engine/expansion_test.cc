@@ -1,20 +1,14 @@
 // Plans of growth: the addresses of a request, the free pages that move there, and the new pages.
 #include "src/library/engine/expansion.h"
 
-#include <gtest/gtest.h>
-
-#include <limits>
 #include <tuple>
 
-#include "src/library/base/bytes.h"
+#include "tests/engine/engine_fixture.h"
 
 namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kPage = 2 * kMiB;  // the granularity
-constexpr Address kBase = 0x7f0000000000;
-constexpr StreamKey kStream = 1;
-constexpr StreamKey kOther = 2;
 
 using Numbers = std::vector<std::tuple<uint64_t, uint64_t>>;
 using Triples = std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>;
@@ -40,6 +34,12 @@ class ExpansionTest : public ::testing::Test {
   }
   void Use(uint64_t page, StreamKey stream) {
     heap_.ChangeUses(heap_.Find(At(page)), [&](engine::Uses& uses) { uses = {{stream, kNoFence, kNoMoment}}; });
+  }
+
+  // Another territory, of so many pages, and memory: each page's place and units.
+  void Lay(uint64_t pages, const Numbers& mapped) {
+    AddTerritory(pages);
+    for (const auto& [page, units] : mapped) Map(page, units);
   }
 
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, Space space = Space::kLarge) const {
@@ -79,11 +79,10 @@ TEST_F(ExpansionTest, NeedsATerritoryThatIsLargeEnough) {
 }
 
 TEST_F(ExpansionTest, NeedsATerritoryForARequestThatNoAddressEnds) {
-  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
   AddTerritory(8);
-  EXPECT_TRUE(Plan(kMost - kPage + 1).needs_territory) << "a hole's beginning and the request wrap around";
+  EXPECT_TRUE(Plan(UINT64_MAX - kPage + 1).needs_territory) << "a hole's beginning and the request wrap around";
   Map(0);
-  EXPECT_TRUE(Plan(kMost - kPage + 1).needs_territory) << "a free page's and the request";
+  EXPECT_TRUE(Plan(UINT64_MAX - kPage + 1).needs_territory) << "a free page's and the request";
 }
 
 TEST_F(ExpansionTest, MakesPagesUpToTheLargestSize) {
@@ -96,8 +95,7 @@ TEST_F(ExpansionTest, MakesPagesUpToTheLargestSize) {
 }
 
 TEST_F(ExpansionTest, MakesTheSameMemoryInSmallerPages) {
-  AddTerritory(9);
-  Map(4);
+  Lay(9, {{4, 1}});
   Expansion plan = Plan(9 * kPage);
   EXPECT_EQ(InPages(plan.made), (Numbers{{0, 4}, {5, 4}}));
   CutPages(3 * kPage, plan);
@@ -108,48 +106,39 @@ TEST_F(ExpansionTest, MakesTheSameMemoryInSmallerPages) {
 }
 
 TEST_F(ExpansionTest, MakesOnlyWhatIsMissingBehindFreeMemory) {
-  AddTerritory(16);
-  Map(0, 2);
+  Lay(16, {{0, 2}});
   EXPECT_EQ(InPages(Plan(3 * kPage).made), (Numbers{{2, 1}}));
   Take(At(0), kPage);
   EXPECT_EQ(InPages(Plan(3 * kPage).made), (Numbers{{2, 2}}));
 }
 
 TEST_F(ExpansionTest, FillsEveryHoleBetweenFreePages) {
-  AddTerritory(16);
-  Map(0);
-  Map(2);
-  Map(5);
+  Lay(16, {{0, 1}, {2, 1}, {5, 1}});
   const Expansion plan = Plan(6 * kPage, Donors::kNone);
   EXPECT_EQ(InPages(plan.arriving), (Numbers{{1, 1}, {3, 2}}));
   EXPECT_EQ(plan.made_bytes(), 3 * kPage);
 }
 
 TEST_F(ExpansionTest, TakesTheAddressesThatLackTheLeast) {
-  AddTerritory(16);
-  Map(0, 1);
-  Map(8, 3);
+  Lay(16, {{0, 1}, {8, 3}});
   EXPECT_EQ(InPages(Plan(4 * kPage, Donors::kNone).made), (Numbers{{11, 1}}));
 }
 
 TEST_F(ExpansionTest, LeavesOutAddressesThatALiveBlockInterrupts) {
-  AddTerritory(16);
-  Map(0, 4);
+  Lay(16, {{0, 4}});
   Take(At(0), 3 * kPage);
-  Map(4, 1);
+  Map(4);
   Take(At(3), 2 * kPage);
   heap_.Close(heap_.Find(At(0)), 0);
-  const Expansion plan = Plan(4 * kPage, Donors::kNone);
-  EXPECT_EQ(InPages(plan.made), (Numbers{{5, 4}})) << "the three free pages lie before a live block";
+  EXPECT_EQ(InPages(Plan(4 * kPage, Donors::kNone).made), (Numbers{{5, 4}}))
+      << "the three free pages lie before a live block";
 }
 
 // A live block begins behind the free memory, so the missing pages come before it.
 class BelowFreeMemory : public ExpansionTest {
  protected:
   void Lay(uint64_t free_from) {
-    AddTerritory(64);
-    Map(free_from, 4);
-    Map(free_from + 4);
+    ExpansionTest::Lay(64, {{free_from, 4}, {free_from + 4, 1}});
     heap_.Convert({At(free_from + 4), kPage}, BlockState::kFree, BlockState::kLeaving);
   }
 };
@@ -182,8 +171,7 @@ TEST_F(BelowFreeMemory, APartOfTheHoleStays) {
 }
 
 TEST_F(ExpansionTest, CountsOnMemoryThatOnlyTheRequestsStreamUses) {
-  AddTerritory(16);
-  Map(0, 2);
+  Lay(16, {{0, 2}});
   Use(0, kStream);
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{2, 2}}));
   Use(0, kOther);
@@ -191,18 +179,14 @@ TEST_F(ExpansionTest, CountsOnMemoryThatOnlyTheRequestsStreamUses) {
 }
 
 TEST_F(ExpansionTest, MovesNoPageWhereNoneMay) {
-  AddTerritory(16);
-  Map(0, 2);
-  Map(8, 1);
+  Lay(16, {{0, 2}, {8, 1}});
   const Expansion plan = Plan(4 * kPage, Donors::kNone);
   EXPECT_TRUE(plan.moves.empty());
   EXPECT_EQ(InPages(plan.made), (Numbers{{2, 2}}));
 }
 
 TEST_F(ExpansionTest, MovesFreePagesBeforeItMakesNewOnes) {
-  AddTerritory(16);
-  Map(0, 2);
-  Map(8, 1);
+  Lay(16, {{0, 2}, {8, 1}});
   const Expansion plan = Plan(4 * kPage);
   EXPECT_EQ(Moves(plan), (Triples{{8, 2, 1}}));
   EXPECT_EQ(InPages(plan.made), (Numbers{{3, 1}}));
@@ -210,40 +194,29 @@ TEST_F(ExpansionTest, MovesFreePagesBeforeItMakesNewOnes) {
 }
 
 TEST_F(ExpansionTest, MovesTheLargestPagesThatFit) {
-  AddTerritory(80);
-  Map(0, 4);
-  Map(40, 1);
-  Map(50, 2);
-  Map(60, 3);
+  Lay(80, {{0, 4}, {40, 1}, {50, 2}, {60, 3}});
   EXPECT_EQ(Moves(Plan(7 * kPage)), (Triples{{60, 4, 3}}));
   EXPECT_EQ(Moves(Plan(9 * kPage)), (Triples{{60, 4, 3}, {50, 7, 2}}));
 }
 
 TEST_F(ExpansionTest, LetsTheLastPageReachBeyondTheRequest) {
-  AddTerritory(32);
-  Map(0, 4);
-  Map(16, 3);
+  Lay(32, {{0, 4}, {16, 3}});
   const Expansion plan = Plan(6 * kPage);
   EXPECT_EQ(Moves(plan), (Triples{{16, 4, 3}}));
   EXPECT_EQ(InPages(plan.arriving), (Numbers{{4, 3}}));
 }
 
 TEST_F(ExpansionTest, TakesTheHighestOfPagesThatAreAlike) {
-  AddTerritory(256);
-  Map(0, 4);
-  for (const uint64_t page : {64, 128, 192}) Map(page, 3);
+  Lay(256, {{0, 4}, {64, 3}, {128, 3}, {192, 3}});
   EXPECT_EQ(Moves(Plan(10 * kPage)), (Triples{{128, 4, 3}, {192, 7, 3}}));
   EXPECT_EQ(Moves(Plan(6 * kPage)), (Triples{{192, 4, 3}})) << "also where it is larger than what is left";
 }
 
 TEST_F(ExpansionTest, KeepsPagesThatAreAlikeInTheirRows) {
-  AddTerritory(256);
-  Map(0, 6);
-  for (const uint64_t page : {64, 66, 128, 130}) Map(page, 2);
-  for (const uint64_t page : {68, 160}) Map(page);
+  Lay(256, {{0, 6}, {64, 2}, {66, 2}, {68, 1}, {128, 2}, {130, 2}, {160, 1}});
   const Expansion plan = Plan(16 * kPage);
   EXPECT_EQ(Moves(plan), (Triples{{64, 6, 2}, {66, 8, 2}, {128, 10, 2}, {130, 12, 2}, {68, 14, 1}, {160, 15, 1}}));
-  constexpr Address kNoLimit = std::numeric_limits<Address>::max();
+  constexpr Address kNoLimit = UINT64_MAX;
   EXPECT_EQ(plan.EndOfRow(0, kNoLimit), 2u);
   EXPECT_EQ(plan.EndOfRow(0, At(66)), 1u) << "the other page is beyond the limit";
   EXPECT_EQ(plan.EndOfRow(1, kNoLimit), 2u);
@@ -262,18 +235,12 @@ TEST_F(ExpansionTest, TakesTheFirstOfAddressesThatAreAlike) {
 }
 
 TEST_F(ExpansionTest, MovesAPageThatLiesJustBehindTheRequest) {
-  AddTerritory(16);
-  Map(0, 2);
-  Map(4);
+  Lay(16, {{0, 2}, {4, 1}});
   EXPECT_EQ(Moves(Plan(4 * kPage)), (Triples{{4, 2, 1}}));
 }
 
 TEST_F(ExpansionTest, TakesWhatFitsAndLetsTheLastReachBeyond) {
-  AddTerritory(256);
-  Map(0, 4);
-  Map(64, 4);
-  Map(128, 3);
-  Map(192, 1);
+  Lay(256, {{0, 4}, {64, 4}, {128, 3}, {192, 1}});
   const Expansion plan = Plan(10 * kPage);
   EXPECT_EQ(Moves(plan), (Triples{{64, 4, 4}, {192, 8, 1}, {128, 9, 3}}));
   EXPECT_EQ(InPages(plan.arriving), (Numbers{{4, 8}}));
@@ -281,27 +248,19 @@ TEST_F(ExpansionTest, TakesWhatFitsAndLetsTheLastReachBeyond) {
 
 TEST_F(ExpansionTest, LetsTheLastPageReachToTheTerritorysEnd) {
   AddTerritory(7);
-  AddTerritory(8);
-  Map(0, 4);
-  Map(8, 3);
+  Lay(8, {{0, 4}, {8, 3}});
   EXPECT_EQ(Moves(Plan(6 * kPage)), (Triples{{8, 4, 3}}));
 }
 
 TEST_F(ExpansionTest, MovesNothingBehindHolesThatAreFull) {
-  AddTerritory(256);
-  for (const uint64_t page : {0, 3, 6}) Map(page);
-  Map(64, 3);
-  Map(128, 3);
-  Map(192, 1);
+  Lay(256, {{0, 1}, {3, 1}, {6, 1}, {64, 3}, {128, 3}, {192, 1}});
   const Expansion plan = Plan(10 * kPage);
   EXPECT_EQ(Moves(plan), (Triples{{192, 1, 1}, {64, 7, 3}}));
   EXPECT_EQ(InPages(plan.made), (Numbers{{2, 1}, {4, 2}}));
 }
 
 TEST_F(ExpansionTest, PutsTheLargestPagesFirstWhateverTheyLeaveBehind) {
-  AddTerritory(256);
-  Map(128);
-  Map(129, 2);
+  Lay(256, {{128, 1}, {129, 2}});
   Take(At(128), kMiB);
   Map(0, 4);
   Map(64);
@@ -309,14 +268,11 @@ TEST_F(ExpansionTest, PutsTheLargestPagesFirstWhateverTheyLeaveBehind) {
 }
 
 TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
-  AddTerritory(7);
-  Map(0, 3);
-  Map(4, 3);
+  Lay(7, {{0, 3}, {4, 3}});
   Take(At(0), 3 * kPage);
   Take(At(4), 3 * kPage);
   heap_.Close(heap_.Find(At(0)), 0);
-  AddTerritory(8);
-  Map(8, 2);
+  Lay(8, {{8, 2}});
   Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNoMoment}};
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
   heap_.Close(heap_.Find(At(8)), 0);
@@ -327,47 +283,37 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
 }
 
 // A free page beside the free rest of a large page in use: if the free page moved, the rest would be a splinter.
-class Splinters : public ExpansionTest {
+struct Splinter {
+  std::string name;
+  uint64_t pages;
+  uint64_t bytes;
+  bool moves;
+};
+
+class Splinters : public ExpansionTest, public ::testing::WithParamInterface<Splinter> {
  protected:
-  void Fragment(uint64_t pages, uint64_t splinter) {
-    AddTerritory(pages);
-    AddTerritory(8);
-    Map(0, pages - 1);
-    Map(pages - 1);
-    Take(At(0), (pages - 1) * kPage - splinter);
-  }
   // For a request that does not fit around the free page.
   bool Moves(Donors donors) const { return !Plan(8 * kPage, donors).moves.empty(); }
 };
 
-TEST_F(Splinters, StayBehindWhereTheyAreLittleOfThePoolAndOfWhatMoves) {
-  Fragment(600, 2 * kPage);
-  EXPECT_TRUE(Moves(Donors::kWhole));
-}
-
-TEST_F(Splinters, KeepAPageFromMovingWhereTheyAreMuchOfThePool) {
-  Fragment(600, 2 * kPage + 512);
-  EXPECT_FALSE(Moves(Donors::kWhole));
+TEST_P(Splinters, KeepAPageFromMovingWhereTheyAreMuch) {
+  const auto& [name, pages, bytes, moves] = GetParam();
+  Lay(pages, {{0, pages - 1}, {pages - 1, 1}});
+  AddTerritory(8);
+  Take(At(0), (pages - 1) * kPage - bytes);
+  EXPECT_EQ(Moves(Donors::kWhole), moves);
   EXPECT_TRUE(Moves(Donors::kAll));
 }
 
-TEST_F(Splinters, StayBehindUpToThreeTimesWhatMoves) {
-  Fragment(1200, 3 * kPage);
-  EXPECT_TRUE(Moves(Donors::kWhole));
-}
-
-TEST_F(Splinters, KeepAPageFromMovingWhereTheyAreMuchOfWhatMoves) {
-  Fragment(1200, 3 * kPage + 512);
-  EXPECT_FALSE(Moves(Donors::kWhole));
-  EXPECT_TRUE(Moves(Donors::kAll));
-}
+INSTANTIATE_TEST_SUITE_P(Shares, Splinters,
+                         ::testing::Values(Splinter{"LittleOfThePoolAndOfWhatMoves", 600, 2 * kPage, true},
+                                           Splinter{"MuchOfThePool", 600, 2 * kPage + 512, false},
+                                           Splinter{"ThreeTimesWhatMoves", 1200, 3 * kPage, true},
+                                           Splinter{"MuchOfWhatMoves", 1200, 3 * kPage + 512, false}),
+                         [](const auto& splinter) { return splinter.param.name; });
 
 TEST_F(ExpansionTest, MovesPagesWithTheFewestSplintersFirst) {
-  AddTerritory(32);
-  Map(0, 4);
-  Map(8, 1);
-  Map(9, 1);
-  Map(12, 1);
+  Lay(32, {{0, 4}, {8, 1}, {9, 1}, {12, 1}});
   Take(At(12), kPage);
   Take(At(8), kMiB);
   heap_.Close(heap_.Find(At(12)), 0);
@@ -378,17 +324,14 @@ TEST_F(ExpansionTest, MovesPagesWithTheFewestSplintersFirst) {
 
 TEST_F(ExpansionTest, TakesPagesOfTheOtherSpaceUnderPressureAlone) {
   AddTerritory(8, Space::kSmall);
-  AddTerritory(8);
-  Map(0);
+  Lay(8, {{0, 1}});
   EXPECT_TRUE(Plan(kPage).moves.empty());
   EXPECT_EQ(Moves(Plan(kPage, Donors::kAll)), (Triples{{0, 8, 1}}));
   EXPECT_TRUE(Plan(2 * kPage, Donors::kAll, Space::kSmall).moves.empty()) << "it lies where it is wanted";
 }
 
 TEST_F(ExpansionTest, MovesNoPageThatAStreamMayStillUseAndTellsOfIt) {
-  AddTerritory(16);
-  Map(0, 4);
-  Map(8, 2);
+  Lay(16, {{0, 4}, {8, 2}});
   Use(8, kOther);
   Plan(6 * kPage);
   EXPECT_TRUE(Plan(6 * kPage).moves.empty());
@@ -399,9 +342,7 @@ TEST_F(ExpansionTest, MovesNoPageThatAStreamMayStillUseAndTellsOfIt) {
 }
 
 TEST_F(ExpansionTest, MovesNoPageThatALiveBlockLiesOn) {
-  AddTerritory(16);
-  Map(0, 4);
-  Map(8, 2);
+  Lay(16, {{0, 4}, {8, 2}});
   Take(At(8), 512);
   EXPECT_TRUE(Plan(6 * kPage, Donors::kAll).moves.empty());
   Map(12, 1);
@@ -409,9 +350,7 @@ TEST_F(ExpansionTest, MovesNoPageThatALiveBlockLiesOn) {
 }
 
 TEST_F(ExpansionTest, LeavesAGraphsMemoryAlone) {
-  AddTerritory(16);
-  Map(0, 4);
-  Map(8, 2);
+  Lay(16, {{0, 4}, {8, 2}});
   heap_.Close(Take(At(8), 2 * kPage, 5), 0);
   Take(At(0), 4 * kPage);
   const Expansion plan = Plan(4 * kPage, Donors::kAll);
@@ -423,8 +362,7 @@ TEST_F(ExpansionTest, LeavesAGraphsMemoryAlone) {
 using ExpansionDeathTest = ExpansionTest;
 
 TEST_F(ExpansionDeathTest, AbortsWhereFreeMemoryWouldServe) {
-  AddTerritory(16);
-  Map(0, 4);
+  Lay(16, {{0, 4}});
   EXPECT_DEATH(Plan(kPage), "serves already");
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -33,7 +32,7 @@ class FuzzedBytes {
   uint64_t Size() {
     const uint8_t scale = Next();
     const uint8_t value = Next();
-    if (scale == 0xff) return std::numeric_limits<uint64_t>::max() - (uint64_t{value} << 14);
+    if (scale == 0xff) return UINT64_MAX - (uint64_t{value} << 14);
     return (uint64_t{value} + 1) << scale % 18;
   }
 
@@ -48,10 +47,22 @@ class FuzzedEngine {
   FuzzedEngine(Engine engine, FuzzedBytes& bytes) : bytes_(bytes), engine_(std::move(engine)) {}
   virtual ~FuzzedEngine() = default;
 
+  // The calls that all engines have come first, by their numbers.
   void Play() {
+    using Call = void (FuzzedEngine::*)();
+    static constexpr Call kCalls[] = {&FuzzedEngine::Allocate,    &FuzzedEngine::Allocate,
+                                      &FuzzedEngine::Allocate,    &FuzzedEngine::Free,
+                                      &FuzzedEngine::Free,        &FuzzedEngine::RecordStream,
+                                      &FuzzedEngine::AttachFence, &FuzzedEngine::PassFence,
+                                      &FuzzedEngine::DeviceIdle,  &FuzzedEngine::PassWrongAddress,
+                                      &FuzzedEngine::ForgetStream};
     while (!bytes_.empty()) {
       const uint8_t call = bytes_.Next();
-      if (!PlayShared(call % 16)) PlayOwn(call / 16);
+      if (call % 16 < std::size(kCalls)) {
+        (this->*kCalls[call % 16])();
+      } else {
+        PlayOwn(call / 16);
+      }
       CheckInvariants(engine_);
       COMMPOOL_CHECK(engine_.counters().allocated_blocks.current == live_.size(), "live blocks got lost");
     }
@@ -60,45 +71,7 @@ class FuzzedEngine {
  protected:
   virtual Result<Outcome> TryAllocate(uint64_t bytes, StreamKey stream) = 0;
   virtual void MakeRoom(const Grow& grow, uint64_t bytes, StreamKey stream) = 0;
-  virtual Result<Freed> FreeLive(Address address) { return engine_.Free(address); }
   virtual void PlayOwn(uint8_t call) = 0;
-
-  // Makes a call that all engines have; false where the number is none of these.
-  bool PlayShared(uint8_t call) {
-    switch (call) {
-      case 0:
-      case 1:
-      case 2:
-        Allocate();
-        return true;
-      case 3:
-      case 4:
-        Free();
-        return true;
-      case 5:
-        if (const std::optional<Address> address = AnyLive()) {
-          COMMPOOL_CHECK(engine_.RecordStream(*address, bytes_.Stream()).ok(), "a live block is not found");
-        }
-        return true;
-      case 6:
-        AttachFence();
-        return true;
-      case 7:
-        PassFence();
-        return true;
-      case 8:
-        engine_.DeviceIdle(0, bytes_.Bit() ? engine_.Now() : engine_.Now() / 2);
-        return true;
-      case 9:
-        PassWrongAddress();
-        return true;
-      case 10:
-        engine_.ForgetStream(bytes_.Stream());
-        return true;
-      default:
-        return false;
-    }
-  }
 
   std::optional<Address> AnyLive() {
     if (live_.empty()) return std::nullopt;
@@ -129,10 +102,20 @@ class FuzzedEngine {
     const std::optional<Address> address = AnyLive();
     if (!address) return;
     live_.erase(*address);
-    const Result<Freed> freed = FreeLive(*address);
+    const Result<Freed> freed = engine_.Free(*address);
     COMMPOOL_CHECK(freed.ok(), "a live block is not found");
     missing_.Add(freed->missing);
   }
+
+  void RecordStream() {
+    const std::optional<Address> address = AnyLive();
+    if (!address) return;
+    COMMPOOL_CHECK(engine_.RecordStream(*address, bytes_.Stream()).ok(), "a live block is not found");
+  }
+
+  void DeviceIdle() { engine_.DeviceIdle(0, bytes_.Bit() ? engine_.Now() : engine_.Now() / 2); }
+
+  void ForgetStream() { engine_.ForgetStream(bytes_.Stream()); }
 
   void AttachFence() {
     if (!missing_.empty()) missing_.Attach(engine_, bytes_.Next() % missing_.size());

@@ -1,85 +1,70 @@
 // Growth as a plan: its steps, their order, and the questions before.
-#include <gtest/gtest.h>
-
 #include <random>
 
-#include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
-#include "tools/common/engine_invariants.h"
+#include "tests/engine/engine_fixture.h"
 
 namespace commpool::internal::engine {
 namespace {
 
 using Kind = GrowthStep::Kind;
+using Kinds = std::vector<Kind>;
 
-constexpr Address kBase = 0x7f0000000000;
-constexpr StreamKey kStream = 1;
-constexpr StreamKey kOther = 2;
-
-std::vector<Kind> KindsOf(const GrowthPlan& plan) {
-  std::vector<Kind> kinds;
+Kinds KindsOf(const GrowthPlan& plan) {
+  Kinds kinds;
   for (const GrowthStep& step : plan.steps) kinds.push_back(step.kind);
   return kinds;
 }
 
-class FixedPlans : public ::testing::Test {
+class FixedPlans : public EngineTest<CachingEngine> {
  protected:
-  explicit FixedPlans(EngineOptions options = FixedOptions()) : engine_(options) {}
-  ~FixedPlans() override { CheckInvariants(engine_); }
+  FixedPlans() : EngineTest(FixedOptions()) {}
 
   // Every stream is done when it is asked.
   GrowthPlan PlanFor(GrowthRequest request) {
-    GrowthPlan plan = engine_.PlanGrowth(request).value();
+    GrowthPlan plan = engine().PlanGrowth(request).value();
     if (!plan.again) return plan;
-    EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kAsk}));
+    EXPECT_EQ(KindsOf(plan), Kinds{Kind::kAsk});
     EXPECT_TRUE(request.asked);
-    engine_.DeviceIdle(0, engine_.Now());
-    return engine_.PlanGrowth(request).value();
+    WaitForDevice();
+    return engine().PlanGrowth(request).value();
   }
   GrowthPlan PlanFor(uint64_t bytes) { return PlanFor({.bytes = bytes, .stream = kStream}); }
   void CarryOut(const GrowthPlan& plan) {
     for (const GrowthStep& step : plan.steps) {
       if (step.kind == Kind::kRelease) {
-        EXPECT_EQ(engine_.RemoveSegment(step.segment).bytes, step.range.bytes);
+        EXPECT_EQ(engine().RemoveSegment(step.segment).bytes, step.range.bytes);
       } else {
-        engine_.AddSegment({next_, step.range.bytes}, step.space, step.part);
+        engine().AddSegment({next_, step.range.bytes}, step.space, step.part);
         next_ += uint64_t{1} << 40;
       }
     }
   }
   Address Allocate(uint64_t bytes) {
-    Result<Outcome> outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
-    if (std::holds_alternative<Grow>(*outcome)) {
-      CarryOut(PlanFor(bytes));
-      outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
-    }
-    return std::get<Served>(*outcome).address;
+    if (const Address address = TryServe(bytes)) return address;
+    CarryOut(PlanFor(bytes));
+    return Serve(bytes);
   }
-  void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
-  uint64_t Reserved() const { return engine_.counters().reserved_bytes.current; }
 
-  CachingEngine engine_;
   Address next_ = kBase;
 };
 
 TEST_F(FixedPlans, AskWhichStreamsAreDoneBeforeASegmentIsMade) {
-  engine_.AddSegment({kBase, 8 * kMiB});
-  const Result<Outcome> served = engine_.Allocate(8 * kMiB, kOther, Reuse::kSameStream);
-  Free(std::get<Served>(*served).address);
+  engine().AddSegment({kBase, 8 * kMiB});
+  Free(Serve(8 * kMiB, kOther));
   GrowthRequest request{.bytes = 8 * kMiB, .stream = kStream};
-  EXPECT_EQ(KindsOf(engine_.PlanGrowth(request).value()), (std::vector<Kind>{Kind::kAsk}));
-  engine_.StreamIdle(kOther, engine_.Now());
-  const GrowthPlan plan = engine_.PlanGrowth(request).value();
+  EXPECT_EQ(KindsOf(engine().PlanGrowth(request).value()), (Kinds{Kind::kAsk}));
+  engine().StreamIdle(kOther, engine().Now());
+  const GrowthPlan plan = engine().PlanGrowth(request).value();
   EXPECT_TRUE(plan.steps.empty() && !plan.again) << "free memory serves now";
 }
 
 TEST_F(FixedPlans, AskNobodyInACaptureAndForReserve) {
-  for (const GrowthRequest& request : {GrowthRequest{.bytes = kMiB, .stream = kStream, .capturing = true},
-                                       GrowthRequest{.bytes = kMiB, .stream = kStream, .effort = Effort::kReserve},
-                                       GrowthRequest{.bytes = kMiB, .stream = kStream, .part = 7}}) {
-    GrowthRequest asking = request;
-    const GrowthPlan plan = engine_.PlanGrowth(asking).value();
-    EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakeSegment}));
+  for (GrowthRequest request : {GrowthRequest{.bytes = kMiB, .stream = kStream, .capturing = true},
+                                GrowthRequest{.bytes = kMiB, .stream = kStream, .effort = Effort::kReserve},
+                                GrowthRequest{.bytes = kMiB, .stream = kStream, .part = 7}}) {
+    const GrowthPlan plan = engine().PlanGrowth(request).value();
+    EXPECT_EQ(KindsOf(plan), (Kinds{Kind::kMakeSegment}));
     EXPECT_EQ(plan.steps[0].part, request.part);
     EXPECT_EQ(plan.steps[0].range.bytes, 2 * kMiB);
   }
@@ -90,7 +75,7 @@ TEST_F(FixedPlans, PutASegmentInThePlaceOfFreeOnesThatAreNoLargerTogether) {
   for (const uint64_t bytes : {10 * kMiB, 12 * kMiB, 20 * kMiB, 8 * kMiB}) blocks.push_back(Allocate(bytes));
   for (const size_t block : {1, 0, 2}) Free(blocks[block]);
   const GrowthPlan plan = PlanFor(30 * kMiB);
-  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kRelease, Kind::kRelease, Kind::kMakeSegment}));
+  EXPECT_EQ(KindsOf(plan), (Kinds{Kind::kRelease, Kind::kRelease, Kind::kMakeSegment}));
   EXPECT_EQ(plan.steps[0].segment, 1u) << "left alone for longest";
   EXPECT_EQ(plan.steps[1].segment, 0u);
   EXPECT_EQ(plan.steps[2].range.bytes, 30 * kMiB);
@@ -102,30 +87,28 @@ TEST_F(FixedPlans, LeaveSegmentsThatStreamsMayUseAndThoseThatArePinned) {
   Free(pinned);
   GrowthRequest request{.bytes = 30 * kMiB, .stream = kStream};
   request.pinned = [](SegmentIndex segment) { return segment == 0; };
-  EXPECT_TRUE(engine_.PlanGrowth(request)->again);
-  engine_.DeviceIdle(0, engine_.Now());
+  EXPECT_TRUE(engine().PlanGrowth(request)->again);
+  WaitForDevice();
   Free(busy);
-  EXPECT_EQ(KindsOf(engine_.PlanGrowth(request).value()), (std::vector<Kind>{Kind::kMakeSegment}));
+  EXPECT_EQ(KindsOf(engine().PlanGrowth(request).value()), (Kinds{Kind::kMakeSegment}));
 }
 
 // Pages of 4 KiB: a small block is larger than its request, and its segment may be no larger than the block.
-TEST(FixedPlansOfSmallPages, MakeRoomForTheBlockAndNotForTheRequestAlone) {
+TEST_F(FixedPlans, OfSmallPagesMakeRoomForTheBlockAndNotForTheRequestAlone) {
   for (uint64_t bytes = kKiB; bytes <= kMiB; bytes += 12 * kKiB) {
-    CachingEngine engine({.granularity = 4 * kKiB});
-    GrowthRequest request{.bytes = bytes, .stream = kStream, .asked = true};
-    const GrowthPlan plan = engine.PlanGrowth(request).value();
-    engine.AddSegment({0x100000000, plan.steps.back().least_bytes}, plan.steps.back().space);
-    const Result<Outcome> served = engine.Allocate(bytes, kStream, Reuse::kSameStream);
-    EXPECT_TRUE(std::holds_alternative<Served>(*served)) << bytes;
+    Restart(EngineOptions{.granularity = 4 * kKiB});
+    const GrowthStep step = PlanFor(bytes).steps.back();
+    engine().AddSegment({kBase, step.least_bytes}, step.space);
+    EXPECT_TRUE(Ask(bytes)) << bytes;
   }
 }
 
 TEST_F(FixedPlans, LeaveWhatReserveMade) {
   Free(Allocate(10 * kMiB));
-  engine_.SetReserved(true);
-  EXPECT_EQ(KindsOf(PlanFor(30 * kMiB)), (std::vector<Kind>{Kind::kMakeSegment}));
-  engine_.SetReserved(false);
-  EXPECT_EQ(KindsOf(PlanFor(30 * kMiB)), (std::vector<Kind>{Kind::kRelease, Kind::kMakeSegment}));
+  engine().SetReserved(true);
+  EXPECT_EQ(KindsOf(PlanFor(30 * kMiB)), (Kinds{Kind::kMakeSegment}));
+  engine().SetReserved(false);
+  EXPECT_EQ(KindsOf(PlanFor(30 * kMiB)), (Kinds{Kind::kRelease, Kind::kMakeSegment}));
 }
 
 TEST_F(FixedPlans, GiveBackMoreWhereTheDevicesPoolsHoldTooMuch) {
@@ -134,10 +117,10 @@ TEST_F(FixedPlans, GiveBackMoreWhereTheDevicesPoolsHoldTooMuch) {
   for (const Address block : blocks) Free(block);
   GrowthRequest request{.bytes = 22 * kMiB, .stream = kStream, .held_bytes = 60 * kMiB, .most_unused = 50 * kMiB};
   EXPECT_EQ(request.Excess(22 * kMiB), 32 * kMiB);
-  EXPECT_EQ(KindsOf(PlanFor(request)), (std::vector<Kind>{Kind::kRelease, Kind::kRelease, Kind::kMakeSegment}));
+  EXPECT_EQ(KindsOf(PlanFor(request)), (Kinds{Kind::kRelease, Kind::kRelease, Kind::kMakeSegment}));
   request.most_unused = UINT64_MAX;
   EXPECT_EQ(request.Excess(22 * kMiB), 0u);
-  EXPECT_EQ(KindsOf(PlanFor(request)), (std::vector<Kind>{Kind::kRelease, Kind::kMakeSegment}));
+  EXPECT_EQ(KindsOf(PlanFor(request)), (Kinds{Kind::kRelease, Kind::kMakeSegment}));
 }
 
 TEST_F(FixedPlans, MakeSegmentsOfAPartOfThePoolAndLessWhereThereIsNoRoom) {
@@ -151,17 +134,10 @@ TEST_F(FixedPlans, MakeSegmentsOfAPartOfThePoolAndLessWhereThereIsNoRoom) {
   EXPECT_EQ(PlanFor(kKiB).steps[0].least_bytes, 2 * kMiB);
 }
 
-EngineOptions SegmentsAskedFor() {
+TEST_F(FixedPlans, OfOneSizeMakeTheSegmentsThatTheProgramAskedFor) {
   EngineOptions options = FixedOptions();
   options.segment_bytes = 4 * kMiB;
-  return options;
-}
-class FixedPlansOfOneSize : public FixedPlans {
- protected:
-  FixedPlansOfOneSize() : FixedPlans(SegmentsAskedFor()) {}
-};
-
-TEST_F(FixedPlansOfOneSize, MakeTheSegmentsThatTheProgramAskedFor) {
+  Restart(options);
   Allocate(4 * kGiB);
   EXPECT_EQ(PlanFor(kKiB).steps[0].range.bytes, 4 * kMiB);
   EXPECT_EQ(PlanFor(kKiB).steps[0].least_bytes, 4 * kMiB);
@@ -170,6 +146,7 @@ TEST_F(FixedPlansOfOneSize, MakeTheSegmentsThatTheProgramAskedFor) {
 // The pool releases segments only for one of at least their size. So the reserved bytes never fall, and it stops
 // growing.
 TEST_F(FixedPlans, ComeToRestWhereStepsAreAlike) {
+  checks_each_call_ = false;
   const auto step = [&](uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<Address> live;
@@ -187,9 +164,9 @@ TEST_F(FixedPlans, ComeToRestWhereStepsAreAlike) {
   for (const uint64_t seed : {1, 2, 3, 4, 5}) {
     uint64_t segments = 0;
     int steps = 0;
-    for (; steps < 200 && segments != engine_.counters().reserved_segments.total; ++steps) {
+    for (; steps < 200 && segments != counters().reserved_segments.total; ++steps) {
       const uint64_t reserved = Reserved();
-      segments = engine_.counters().reserved_segments.total;
+      segments = counters().reserved_segments.total;
       step(seed);
       EXPECT_GE(Reserved(), reserved);
     }
@@ -197,9 +174,11 @@ TEST_F(FixedPlans, ComeToRestWhereStepsAreAlike) {
   }
 }
 
-class PagePlans : public ::testing::Test {
+class PagePlans : public EngineTest<ExpandableEngine> {
  protected:
   static constexpr uint64_t kPage = 2 * kMiB;
+
+  PagePlans() : EngineTest(Options()) {}
 
   static EngineOptions Options() {
     EngineOptions options = ExpandableOptions();
@@ -208,40 +187,40 @@ class PagePlans : public ::testing::Test {
   }
   // With addresses, where it lacks some.
   GrowthPlan PlanFor(GrowthRequest& request) {
-    GrowthPlan plan = engine_.PlanGrowth(request).value();
-    if (KindsOf(plan) != std::vector<Kind>{Kind::kAddAddresses}) return plan;
+    GrowthPlan plan = engine().PlanGrowth(request).value();
+    if (KindsOf(plan) != Kinds{Kind::kAddAddresses}) return plan;
     EXPECT_TRUE(plan.again && !request.asked);
-    engine_.AddTerritory({next_, uint64_t{1} << 40}, plan.steps[0].space);
+    engine().AddTerritory({next_, uint64_t{1} << 40}, plan.steps[0].space);
     next_ += uint64_t{2} << 40;
-    return engine_.PlanGrowth(request).value();
+    return engine().PlanGrowth(request).value();
   }
-  Address Allocate(uint64_t bytes, StreamKey stream = kStream) {
-    GrowthRequest request{.bytes = bytes, .stream = stream};
-    const GrowthPlan plan = PlanFor(request);
+  GrowthPlan PlanFor(uint64_t bytes) {
+    GrowthRequest request{.bytes = bytes, .stream = kStream};
+    return PlanFor(request);
+  }
+  Address Allocate(uint64_t bytes) {
+    const GrowthPlan plan = PlanFor(bytes);
     EXPECT_FALSE(plan.again);
-    EXPECT_TRUE(engine_.Claim(plan.pages));
-    engine_.Complete(plan.pages);
+    EXPECT_TRUE(engine().Claim(plan.pages));
+    engine().Complete(plan.pages);
     moved_bytes_ += plan.pages.moved_bytes();
-    return std::get<Served>(*engine_.Allocate(bytes, stream, Reuse::kSameStream)).address;
+    return Serve(bytes);
   }
   // On one stream, which is done whenever the pool asks.
   Address Replace(Address block, uint64_t bytes) {
     if (block != 0) Free(block);
-    const Result<Outcome> outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
-    if (const auto* const served = std::get_if<Served>(&*outcome)) return served->address;
-    engine_.DeviceIdle(0, engine_.Now());
+    if (const Address address = TryServe(bytes)) return address;
+    WaitForDevice();
     return Allocate(bytes);
   }
-  void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
-  uint64_t Reserved() const { return engine_.counters().reserved_bytes.current; }
 
-  ExpandableEngine engine_{Options()};
   Address next_ = kBase;
   uint64_t moved_bytes_ = 0;
 };
 
 // A program replaces 32 blocks at random, over and over: pages move at first, then the pool has grown.
 TEST_F(PagePlans, ComeToRestWhereBlocksComeAndGoAtRandom) {
+  checks_each_call_ = false;
   std::vector<Address> blocks(32);
   for (int pass = 0; pass < 10; ++pass) {
     std::mt19937_64 random(1);
@@ -250,16 +229,15 @@ TEST_F(PagePlans, ComeToRestWhereBlocksComeAndGoAtRandom) {
       block = Replace(block, (1 + random() % 1023) << (10 + random() % 10));
     }
   }
-  const uint64_t needed = engine_.counters().requested_bytes.peak;
+  const uint64_t needed = counters().requested_bytes.peak;
   EXPECT_LT(moved_bytes_, 3 * needed);
   EXPECT_LT(Reserved(), needed + needed / 3);
   for (const Address block : blocks) Free(block);
 }
 
 TEST_F(PagePlans, MakeMemoryBeforeAnythingChanges) {
-  GrowthRequest request{.bytes = 2 * kPage, .stream = kStream};
-  const GrowthPlan plan = PlanFor(request);
-  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakePage, Kind::kMakePage, Kind::kMap, Kind::kMap, Kind::kOpen}));
+  const GrowthPlan plan = PlanFor(2 * kPage);
+  EXPECT_EQ(KindsOf(plan), (Kinds{Kind::kMakePage, Kind::kMakePage, Kind::kMap, Kind::kMap, Kind::kOpen}));
   EXPECT_EQ(plan.steps[3].range.address, kBase + kPage);
   EXPECT_EQ(plan.steps[4].range.bytes, 2 * kPage);
   EXPECT_EQ(plan.steps[4].pages, 2u);
@@ -269,11 +247,10 @@ TEST_F(PagePlans, MoveARowOfPagesOutInOneStep) {
   const Address idle = Allocate(3 * kPage);
   Allocate(kPage);
   Free(idle);
-  engine_.DeviceIdle(0, engine_.Now());
-  GrowthRequest request{.bytes = 4 * kPage, .stream = kStream};
-  const GrowthPlan plan = PlanFor(request);
-  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakePage, Kind::kMap, Kind::kUnmap, Kind::kMap, Kind::kMap,
-                                              Kind::kMap, Kind::kOpen}));
+  WaitForDevice();
+  const GrowthPlan plan = PlanFor(4 * kPage);
+  EXPECT_EQ(KindsOf(plan),
+            (Kinds{Kind::kMakePage, Kind::kMap, Kind::kUnmap, Kind::kMap, Kind::kMap, Kind::kMap, Kind::kOpen}));
   EXPECT_EQ(plan.steps[2].range.address, idle);
   EXPECT_EQ(plan.steps[2].pages, 3u);
   EXPECT_EQ(plan.steps[6].pages, 4u);
@@ -285,19 +262,18 @@ TEST_F(PagePlans, WaitAMillisecondForEachMebibyteOfAGrowthThatBusyPagesWouldSpar
   Free(busy);
   GrowthRequest request{.bytes = 12 * kPage, .stream = kStream};
   const GrowthPlan plan = PlanFor(request);
-  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kAwait}));
+  EXPECT_EQ(KindsOf(plan), (Kinds{Kind::kAwait}));
   EXPECT_EQ(plan.steps[0].microseconds, 24'000u);
-  EXPECT_EQ(engine_.PlanGrowth(request)->pages.made_bytes(), 12 * kPage) << "asked once, it grows";
-  GrowthRequest huge{.bytes = kGiB, .stream = kStream};
-  EXPECT_EQ(PlanFor(huge).steps[0].microseconds, 100'000u) << "the work may depend on this host";
+  EXPECT_EQ(engine().PlanGrowth(request)->pages.made_bytes(), 12 * kPage) << "asked once, it grows";
+  EXPECT_EQ(PlanFor(kGiB).steps[0].microseconds, 100'000u) << "the work may depend on this host";
   GrowthRequest captured{.bytes = 12 * kPage, .stream = kStream, .capturing = true};
-  EXPECT_EQ(KindsOf(PlanFor(captured)), (std::vector<Kind>{Kind::kAsk}));
+  EXPECT_EQ(KindsOf(PlanFor(captured)), (Kinds{Kind::kAsk}));
 }
 
 TEST_F(PagePlans, WaitForTheDeviceUnderPressure) {
   Allocate(kPage);
   GrowthRequest request{.bytes = 4 * kPage, .stream = kStream, .effort = Effort::kPressure};
-  EXPECT_EQ(KindsOf(PlanFor(request)), (std::vector<Kind>{Kind::kAwaitDevice}));
+  EXPECT_EQ(KindsOf(PlanFor(request)), (Kinds{Kind::kAwaitDevice}));
   EXPECT_EQ(PlanFor(request).pages.made_bytes(), 4 * kPage);
 }
 
@@ -305,7 +281,7 @@ TEST_F(PagePlans, MovePagesWhereTheLimitsLeaveNoRoomAndGrowWhereThePoolIsLazy) {
   const Address idle = Allocate(8 * kPage);
   Allocate(512 * kPage);
   Free(idle);
-  engine_.DeviceIdle(0, engine_.Now());
+  WaitForDevice();
   GrowthRequest request{.bytes = 8 * kPage + kMiB, .stream = kStream, .room = kPage};
   EXPECT_EQ(PlanFor(request).pages.moved_bytes(), 8 * kPage);
   request.moves_eagerly = false;

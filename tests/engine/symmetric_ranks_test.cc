@@ -1,15 +1,10 @@
 // Ranks that make the same calls place equally, even with different addresses, streams, and moments of frees, fences
 // and waits.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <deque>
-#include <random>
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/symmetric_engine.h"
 #include "tests/engine/modelled_engine.h"
-#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -46,8 +41,7 @@ class Rank : ModelledEngine<SymmetricEngine> {
     EXPECT_EQ(model_.Serve(served, bytes, stream), "");
     sequences_[sequence] = served.address;
     if (Below(2) == 0) RecordStream(served.address);
-    const Result<BlockView> view = engine_.Find(served.address);
-    const auto segment = static_cast<SegmentIndex>(view->segment);
+    const auto segment = static_cast<SegmentIndex>(engine_.Find(served.address)->segment);
     return Place{segment, served.address - bases_.at(segment)};
   }
 
@@ -60,9 +54,7 @@ class Rank : ModelledEngine<SymmetricEngine> {
 
   void FreeAny() {
     if (sequences_.empty()) return;
-    auto block = sequences_.begin();
-    std::advance(block, Below(sequences_.size()));
-    Free(block->first);
+    Free(std::next(sequences_.begin(), static_cast<int64_t>(Below(sequences_.size())))->first);
   }
 
   void AttachFences() {
