@@ -4,7 +4,6 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
-#include <utility>
 #include <vector>
 
 namespace commpool::internal::testing {
@@ -15,7 +14,6 @@ class Capturing : public Fixture {
  protected:
   using Fixture::cuda;
   using Fixture::Fixture;
-  using Fixture::MakeEvent;
   using Fixture::MakeStream;
 
   ~Capturing() override {
@@ -35,20 +33,15 @@ class Capturing : public Fixture {
     return stream;
   }
 
-  // Ends a capture that must have failed, with this error and without a graph.
-  void EndFails(CUstream stream, CUresult error) {
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), error);
-    EXPECT_EQ(graph, nullptr);
-    Adopt(graph);
-  }
   // The graph is destroyed with the test.
-  CUgraph End(CUstream stream) {
+  CUgraph End(CUstream stream, CUresult expected = CUDA_SUCCESS) {
     CUgraph graph = nullptr;
-    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), expected);
     Adopt(graph);
     return graph;
   }
+  // Ends a capture that must have failed, with this error and without a graph.
+  void EndFails(CUstream stream, CUresult error) { EXPECT_EQ(End(stream, error), nullptr); }
   CUgraphExec Instantiate(CUgraph graph) {
     CUgraphExec executable = nullptr;
     EXPECT_EQ(cuda().cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
@@ -61,21 +54,10 @@ class Capturing : public Fixture {
     return std::erase(executables_, executable), cuda().cuGraphExecDestroy(executable);
   }
 
-  CUstreamCaptureStatus StatusOf(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    EXPECT_EQ(cuda().cuStreamIsCapturing(stream, &status), CUDA_SUCCESS);
-    return status;
-  }
   size_t NodesOf(CUgraph graph) {
     size_t count = 0;
     EXPECT_EQ(cuda().cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
     return count;
-  }
-  // Makes `to` wait for `from`: a fork, or a join.
-  void Order(CUstream from, CUstream to) {
-    const CUevent event = MakeEvent();
-    EXPECT_EQ(cuda().cuEventRecord(event, from), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamWaitEvent(to, event, 0), CUDA_SUCCESS);
   }
 
  private:

@@ -21,10 +21,8 @@ TEST_F(DeviceInfos, TellNameAndMemory) {
 
 TEST_F(DeviceInfos, OfAMissingDeviceAreRefused) {
   for (const int device : {-1, DeviceCount(driver()).value()}) {
-    const Status status = DescribeDevice(driver(), device).status();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("there is no device " + std::to_string(device)), std::string::npos)
-        << status.message();
+    ExpectFailure(DescribeDevice(driver(), device).status(), StatusCode::kInvalidArgument,
+                  "there is no device " + std::to_string(device));
   }
 }
 

@@ -7,17 +7,23 @@
 namespace commpool::internal {
 namespace {
 
-using testing::Fault;
-using testing::InjectedFault;
 using testing::PropertiesAt;
 
-class Diagnosis : public testing::EmulatorTest {
+class Diagnosis : public testing::DeviceTest {
  protected:
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("faults are injected"); }
+
   Status Check(CUresult result, const CallSite& site) { return CheckCuda(driver(), result, site); }
+  Status FailToCreate(CUresult result, const CUmemAllocationProp& properties) {
+    const testing::InjectedFault fault({.call = "cuMemCreate", .result = result});
+    return PhysicalMemory::Create(driver(), 2 * kMiB, properties).status();
+  }
 };
 
 #define EXPECT_MESSAGE_HAS(status, fragment) \
   EXPECT_NE((status).message().find(fragment), std::string::npos) << (status).message()
+#define EXPECT_MESSAGE_LACKS(status, fragment) \
+  EXPECT_EQ((status).message().find(fragment), std::string::npos) << (status).message()
 
 TEST_F(Diagnosis, OfSuccessIsOk) {
   EXPECT_TRUE(Check(CUDA_SUCCESS, {.call = "cuMemCreate"}).ok());
@@ -36,36 +42,26 @@ TEST_F(Diagnosis, NamesCallBytesDeviceErrorAndPurpose) {
 }
 
 TEST_F(Diagnosis, OfOutOfMemoryTellsFreeMemoryOfTheCurrentDevice) {
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current(driver(), context);
-  const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
-  const Status status = PhysicalMemory::Create(driver(), 2 * kMiB, PropertiesAt(testing::DeviceLocation(0))).status();
-  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_MESSAGE_HAS(status, "cuMemCreate of 2 MiB on device 0 failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory)");
+  const Status status = FailToCreate(CUDA_ERROR_OUT_OF_MEMORY, PropertiesAt(testing::DeviceLocation(0)));
+  ExpectFailure(status, StatusCode::kOutOfMemory,
+                "cuMemCreate of 2 MiB on device 0 failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory)");
   EXPECT_MESSAGE_HAS(status, " are free");
 }
 
 TEST_F(Diagnosis, OfOutOfMemoryOnAnotherDeviceTellsNoBytes) {
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current(driver(), context);
-  const Status status = Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemCreate", .device = 1, .bytes = kMiB});
-  EXPECT_EQ(status.message().find(" are free"), std::string::npos) << status.message();
+  EXPECT_MESSAGE_LACKS(Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemCreate", .device = 1, .bytes = kMiB}),
+                       " are free");
 }
 
 TEST_F(Diagnosis, OfOutOfMemoryOnTheHostNamesTheNode) {
-  const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
-  const Status status = PhysicalMemory::Create(driver(), 2 * kMiB, PropertiesAt(testing::NumaLocation(1))).status();
-  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_MESSAGE_HAS(status, "cuMemCreate of 2 MiB on NUMA node 1 failed");
+  ExpectFailure(FailToCreate(CUDA_ERROR_OUT_OF_MEMORY, PropertiesAt(testing::NumaLocation(1))),
+                StatusCode::kOutOfMemory, "cuMemCreate of 2 MiB on NUMA node 1 failed");
 }
 
 TEST_F(Diagnosis, OfAFabricHandleNamesTheMissingChannel) {
-  const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_PERMITTED});
   CUmemAllocationProp properties = PropertiesAt(testing::DeviceLocation(0));
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-  const Status status = PhysicalMemory::Create(driver(), 2 * kMiB, properties).status();
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  EXPECT_MESSAGE_HAS(status, "IMEX");
+  ExpectFailure(FailToCreate(CUDA_ERROR_NOT_PERMITTED, properties), StatusCode::kNotSupported, "IMEX");
 }
 
 TEST_F(Diagnosis, TakesTheCausesThatFitTheCall) {
@@ -73,13 +69,12 @@ TEST_F(Diagnosis, TakesTheCausesThatFitTheCall) {
   EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, {.call = "cuCtxEnablePeerAccess"}), "peer access");
   EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_ILLEGAL_ADDRESS, {.call = "cuEventQuery"}), "an earlier kernel or copy");
   EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_DEINITIALIZED, {.call = "cuMemRelease"}), "the process is exiting");
-  const Status unknown = Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuStreamQuery"});
-  EXPECT_EQ(unknown.message().find("likely cause"), std::string::npos) << unknown.message();
+  EXPECT_MESSAGE_LACKS(Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuStreamQuery"}), "likely cause");
 }
 
 TEST_F(Diagnosis, PrefersTheCauseThatTheCallerKnows) {
-  const Status status = Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuMemUnmap", .likely_cause = "the pool is closed"});
-  EXPECT_MESSAGE_HAS(status, "likely cause: the pool is closed");
+  EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuMemUnmap", .likely_cause = "the pool is closed"}),
+                     "likely cause: the pool is closed");
 }
 
 TEST_F(Diagnosis, OfAnErrorWithoutANameTellsItsNumber) {
@@ -95,43 +90,34 @@ TEST_F(Diagnosis, TellsKindsOfFailureApart) {
 
 TEST_F(Diagnosis, OfNcclNamesTheRunningVersionAndTheCause) {
   COMMPOOL_REQUIRE_NCCL();
-  const std::string version = "NCCL " + FormatNcclVersion(driver().nccl.version);
-  Status status = CheckNccl(driver(), ncclRemoteError, {.call = "ncclAllReduce", .bytes = kMiB});
-  EXPECT_EQ(status.code(), StatusCode::kCommunicatorError);
-  EXPECT_MESSAGE_HAS(status, "ncclAllReduce of 1 MiB failed: ");
-  EXPECT_MESSAGE_HAS(status, version);
+  const Status status = CheckNccl(driver(), ncclRemoteError, {.call = "ncclAllReduce", .bytes = kMiB});
+  ExpectFailure(status, StatusCode::kCommunicatorError, "ncclAllReduce of 1 MiB failed: ");
+  EXPECT_MESSAGE_HAS(status, "NCCL " + FormatNcclVersion(driver().nccl.version));
   EXPECT_MESSAGE_HAS(status, "another rank failed or left");
-  status = CheckNccl(driver(), ncclInvalidArgument, {.call = "ncclCommWindowRegister"});
-  EXPECT_MESSAGE_HAS(status, "multiple of 4096");
-  status = CheckNccl(driver(), ncclInvalidUsage, {.call = "ncclCommRegister"});
-  EXPECT_MESSAGE_HAS(status, "two threads");
+  EXPECT_MESSAGE_HAS(CheckNccl(driver(), ncclInvalidArgument, {.call = "ncclCommWindowRegister"}), "multiple of 4096");
+  EXPECT_MESSAGE_HAS(CheckNccl(driver(), ncclInvalidUsage, {.call = "ncclCommRegister"}), "two threads");
 }
 
 TEST_F(Diagnosis, OfNcclWorksWithoutAnyNccl) {
   Driver none;
   none.cuda = driver().cuda;
-  const Status status = CheckNccl(none, ncclSystemError, {.call = "ncclCommInitRank"});
-  EXPECT_MESSAGE_HAS(status, "ncclCommInitRank failed: NCCL error 2 (ncclSystemError)");
+  EXPECT_MESSAGE_HAS(CheckNccl(none, ncclSystemError, {.call = "ncclCommInitRank"}),
+                     "ncclCommInitRank failed: NCCL error 2 (ncclSystemError)");
 }
 
 // NCCL keeps its last error for good.
 class WithErrorText : public Diagnosis {
  protected:
   void SetUp() override {
-    nccl_.ncclGetLastError = [](ncclComm_t) -> const char* { return words_; };
+    Diagnosis::SetUp();
     driver_.cuda = driver().cuda;
-    driver_.nccl = nccl_;
-    words_ = "";
+    driver_.nccl.ncclGetLastError = [](ncclComm_t) -> const char* { return words_; };
   }
   Status CheckCall(const char* call, ncclResult_t result) { return CheckNccl(driver_, result, {.call = call}); }
 
   static inline const char* words_ = "";
-  NcclLibrary nccl_;
   Driver driver_;
 };
-
-#define EXPECT_MESSAGE_LACKS(status, fragment) \
-  EXPECT_EQ((status).message().find(fragment), std::string::npos) << (status).message()
 
 TEST_F(WithErrorText, TellsItWithItsOwnFailure) {
   words_ = "no more handles";

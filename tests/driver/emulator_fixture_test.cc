@@ -3,8 +3,8 @@
 
 #include <gtest/gtest-spi.h>
 
-#include "src/emulator/extension.h"
 #include "src/library/driver/handles.h"
+#include "tests/driver/emulator_extension.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -17,11 +17,7 @@ class Inner : public DriverTest {
 
 class Fixture : public EmulatorTest {
  protected:
-  static void BreakARule() {
-    const auto report =
-        reinterpret_cast<decltype(&commpoolEmulatorReport)>(SharedDriver()->extension("commpoolEmulatorReport"));
-    report("a test breaks a rule", "on purpose");
-  }
+  static void BreakARule() { COMMPOOL_EXTENSION(commpoolEmulatorReport)("a test breaks a rule", "on purpose"); }
 };
 
 PrimaryContext leaked_context;

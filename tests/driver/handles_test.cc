@@ -1,10 +1,16 @@
+// Owners of what the driver made, graphs' objects among them.
 #include "src/library/driver/handles.h"
 
+#include <functional>
+#include <future>
 #include <string>
 #include <type_traits>
 #include <utility>
 
+#include "src/library/driver/graph_handles.h"
+#include "tests/driver/capturing.h"
 #include "tests/driver/conformance/conformance_fixture.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal {
 namespace {
@@ -13,11 +19,24 @@ using testing::CallCount;
 using testing::InjectedFault;
 
 // The fixture fails each test that leaves anything behind.
-class Handles : public testing::EmulatorTest {
+class Handles : public testing::ConformanceTest {
  protected:
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("the test is about it alone"); }
+
   CUmemAllocationProp properties() { return testing::PropertiesAt(testing::DeviceLocation(0)); }
-  uint64_t granularity() { return testing::GranularityAt(driver(), testing::DeviceLocation(0)); }
   PhysicalMemory MakeMemory() { return PhysicalMemory::Create(driver(), granularity(), properties()).value(); }
+  // Releases memory by its destructor, which fails so; what it writes to stderr.
+  std::string ReleasedWith(CUresult result) {
+    PhysicalMemory memory = MakeMemory();
+    const CUmemGenericAllocationHandle handle = memory.get();
+    ::testing::internal::CaptureStderr();
+    {
+      const InjectedFault fault({.call = "cuMemRelease", .result = result});
+      const PhysicalMemory dying = std::move(memory);
+    }
+    EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
+    return ::testing::internal::GetCapturedStderr();
+  }
 };
 
 TEST_F(Handles, AreEmptyAtFirst) {
@@ -36,15 +55,9 @@ static_assert(kMovesOnly<PhysicalMemory> && kMovesOnly<AddressRange> && kMovesOn
               kMovesOnly<PrimaryContext>);
 
 TEST_F(Handles, OwnWhatAnotherCallMade) {
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current(driver(), context);
-  const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
-  const PhysicalMemory memory = MakeMemory();
-  const Mapping mapping = Mapping::Map(driver(), range.address(), memory).value();
-  CUmemGenericAllocationHandle retained = 0;
-  ASSERT_EQ(driver().cuda.cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(range.address())),
-            CUDA_SUCCESS);
-  PhysicalMemory second(driver(), {retained, memory.bytes()});
+  const testing::MappedMemory mapped = MakeMapped(granularity());
+  void* const address = reinterpret_cast<void*>(mapped.address());
+  PhysicalMemory second(driver(), {testing::Get(cuda().cuMemRetainAllocationHandle, address), mapped.bytes()});
   EXPECT_EQ(second.bytes(), granularity());
   EXPECT_TRUE(second.Release().ok());
 }
@@ -67,24 +80,20 @@ TEST_F(Handles, ASecondReleaseCallsNothing) {
 }
 
 TEST_F(Handles, AMappingStaysWhereItCannotBeUnmapped) {
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current(driver(), context);
-  const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
-  const PhysicalMemory memory = MakeMemory();
-  Mapping mapping = Mapping::Map(driver(), range.address(), memory).value();
+  testing::MappedMemory mapped = MakeMapped(granularity());
+  Mapping& mapping = mapped.mapping();
+  const CUdeviceptr address = mapping.address();
   {
     InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
     EXPECT_EQ(mapping.Release().code(), StatusCode::kDriverError);
   }
   EXPECT_TRUE(mapping.valid());
-  EXPECT_EQ(mapping.address(), range.address());
+  EXPECT_EQ(mapping.address(), address);
   EXPECT_TRUE(mapping.Release().ok());
   EXPECT_FALSE(mapping.valid());
 }
 
 TEST_F(Handles, ReleaseWhatTheyOwn) {
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current(driver(), context);
   const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
   const PhysicalMemory memory = MakeMemory();
   const Mapping mapping = Mapping::Map(driver(), range.address(), memory).value();
@@ -113,30 +122,18 @@ TEST_F(Handles, FreeAtOnceWhatAnAssignmentReplaces) {
 }
 
 TEST_F(Handles, LeaveNothingWhereTheyCannotBeMade) {
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const ContextGuard current(driver(), context);
   const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
   const PhysicalMemory memory = MakeMemory();
-  const auto fail = [](const char* call) { return testing::Fault{.call = call, .result = CUDA_ERROR_UNKNOWN}; };
-  {
-    const InjectedFault fault(fail("cuMemCreate"));
-    EXPECT_FALSE(PhysicalMemory::Create(driver(), granularity(), properties()).ok());
-  }
-  {
-    const InjectedFault fault(fail("cuMemAddressReserve"));
-    EXPECT_FALSE(AddressRange::Reserve(driver(), granularity(), 0).ok());
-  }
-  {
-    const InjectedFault fault(fail("cuMemMap"));
-    EXPECT_FALSE(Mapping::Map(driver(), range.address(), memory).ok());
-  }
-  {
-    const InjectedFault fault(fail("cuEventCreate"));
-    EXPECT_FALSE(Event::Create(driver()).ok());
-  }
-  {
-    const InjectedFault fault(fail("cuDevicePrimaryCtxRetain"));
-    EXPECT_FALSE(PrimaryContext::Retain(driver(), 0).ok());
+  const std::pair<const char*, std::function<bool()>> makes[] = {
+      {"cuMemCreate", [&] { return PhysicalMemory::Create(driver(), granularity(), properties()).ok(); }},
+      {"cuMemAddressReserve", [&] { return AddressRange::Reserve(driver(), granularity(), 0).ok(); }},
+      {"cuMemMap", [&] { return Mapping::Map(driver(), range.address(), memory).ok(); }},
+      {"cuEventCreate", [&] { return Event::Create(driver()).ok(); }},
+      {"cuDevicePrimaryCtxRetain", [&] { return PrimaryContext::Retain(driver(), 0).ok(); }},
+  };
+  for (const auto& [call, make] : makes) {
+    const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_FALSE(make()) << call;
   }
 }
 
@@ -156,69 +153,137 @@ TEST_F(Handles, TellWhyTheyCouldNotBeReleased) {
   const CUmemGenericAllocationHandle handle = memory.get();
   {
     const InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
-    const Status status = memory.Release();
-    EXPECT_NE(status.message().find("cuMemRelease of 2 MiB failed"), std::string::npos) << status.message();
+    ExpectFailure(memory.Release(), StatusCode::kDriverError, "cuMemRelease of 2 MiB failed");
   }
   EXPECT_FALSE(memory.valid());
-  EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);  // releases what the fault kept
+  EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);  // releases what the fault kept
 }
 
 TEST_F(Handles, LogFailuresInDestructors) {
-  PhysicalMemory memory = MakeMemory();
-  const CUmemGenericAllocationHandle handle = memory.get();
-  ::testing::internal::CaptureStderr();
-  {
-    const InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
-    const PhysicalMemory dying = std::move(memory);
-  }
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("cuMemRelease"), std::string::npos);
-  EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);
+  EXPECT_NE(ReleasedWith(CUDA_ERROR_UNKNOWN).find("cuMemRelease"), std::string::npos);
 }
 
-TEST_F(Handles, AreSilentWhereTheDriverIsGoneAlready) {
-  PhysicalMemory memory = MakeMemory();
-  const CUmemGenericAllocationHandle handle = memory.get();
-  ::testing::internal::CaptureStderr();
-  {
-    const InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_DEINITIALIZED});
-    const PhysicalMemory dying = std::move(memory);
-  }
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);
-}
+TEST_F(Handles, AreSilentWhereTheDriverIsGoneAlready) { EXPECT_EQ(ReleasedWith(CUDA_ERROR_DEINITIALIZED), ""); }
 
 TEST_F(Handles, CallNothingOnceTheyAreAbandoned) {
+  const uint64_t released = CallCount("cuMemRelease");
   CUmemGenericAllocationHandle handle = 0;
-  uint64_t released = 0;
   {
     PhysicalMemory memory = MakeMemory();
     handle = memory.get();
-    released = CallCount("cuMemRelease");
     memory.Abandon();
   }
   EXPECT_EQ(CallCount("cuMemRelease"), released);
-  EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
 }
 
 TEST_F(Handles, AContextGuardPutsTheContextBack) {
-  const PrimaryContext first = PrimaryContext::Retain(driver(), 0).value();
-  const PrimaryContext second = PrimaryContext::Retain(driver(), 1).value();
-  const auto current = [&] {
-    CUcontext context = nullptr;
-    EXPECT_EQ(driver().cuda.cuCtxGetCurrent(&context), CUDA_SUCCESS);
-    return context;
-  };
-  const CUcontext before = current();
-  {
-    const ContextGuard outer(driver(), first);
-    EXPECT_EQ(current(), first.get());
+  const PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
+  const auto current = [&] { return testing::Get(cuda().cuCtxGetCurrent); };
+  const ContextGuard of_the_test(driver());
+  for (CUcontext const before : {context(), CUcontext{nullptr}}) {
+    EXPECT_EQ(cuda().cuCtxSetCurrent(before), CUDA_SUCCESS);
     {
-      const ContextGuard keeper(driver());
-      EXPECT_EQ(driver().cuda.cuCtxSetCurrent(second.get()), CUDA_SUCCESS);
+      const ContextGuard outer(driver(), other);
+      EXPECT_EQ(current(), other.get());
+      {
+        const ContextGuard keeper(driver());
+        EXPECT_EQ(cuda().cuCtxSetCurrent(context()), CUDA_SUCCESS);
+      }
+      EXPECT_EQ(current(), other.get());
     }
-    EXPECT_EQ(current(), first.get());
+    EXPECT_EQ(current(), before);
   }
-  EXPECT_EQ(current(), before);
+}
+
+class GraphHandles : public testing::Capturing<testing::ConformanceTest> {
+ protected:
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("faults are injected"); }
+
+  static void Fulfil(void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); }
+  UserObject Make() { return UserObject::Create(driver(), &Fulfil, &ended_).value(); }
+  // Captures, replays twice, and forgets a launch that adds one to the memory.
+  void ExpectReplays(const Driver& other) {
+    constexpr uint64_t kBytes = 4096;
+    const CUdeviceptr memory = Allocate(kBytes);
+    FillAndWait(memory, 1, kBytes);
+    const CUstream stream = BeginOnNewStream();
+    testing::AddOne(other, memory, memory, kBytes, stream);
+    const CUgraph graph = End(stream);
+    const CUgraphExec executable = Instantiate(graph);
+    for (int round = 0; round < 2; ++round) ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS);
+    ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(Read(memory, kBytes), std::vector<uint8_t>(kBytes, 3));
+    EXPECT_EQ(Destroy(executable), CUDA_SUCCESS);
+    EXPECT_EQ(Destroy(graph), CUDA_SUCCESS);
+  }
+
+  std::promise<void> ended_;
+};
+
+TEST_F(GraphHandles, AUserObjectReleasesItsReference) {
+  {
+    UserObject first = Make();
+    const UserObject second = std::move(first);
+    EXPECT_FALSE(first.valid());  // NOLINT: the test is about the moved-from handle
+    EXPECT_TRUE(second.valid());
+  }
+  ended_.get_future().wait();
+}
+
+TEST_F(GraphHandles, AUserObjectThatCannotBeMadeEndsNothing) {
+  const InjectedFault fault({.call = "cuUserObjectCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
+  EXPECT_EQ(UserObject::Create(driver(), &Fulfil, nullptr).status().code(), StatusCode::kOutOfMemory);
+}
+
+TEST_F(GraphHandles, AUserObjectThatCannotBeMovedIsKept) {
+  UserObject object = Make();
+  EXPECT_FALSE(object.MoveTo(nullptr).ok());
+  EXPECT_TRUE(object.valid());
+  EXPECT_TRUE(object.Release().ok());
+  EXPECT_EQ(object.MoveTo(nullptr).code(), StatusCode::kInvalidArgument) << "it is empty";
+  ended_.get_future().wait();
+}
+
+TEST_F(GraphHandles, TheGraphInCaptureIsFoundWhereThereIsOne) {
+  EXPECT_EQ(GraphInCapture(driver(), MakeStream()).value(), nullptr);
+  const CUstream stream = BeginOnNewStream();
+  EXPECT_NE(GraphInCapture(driver(), stream).value(), nullptr);
+  EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_FALSE(GraphInCapture(driver(), stream).ok()) << "the capture is broken";
+  EndFails(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(GraphHandles, ARelaxedScopeAllowsWhatTheCaptureForbids) {
+  const CUevent event = MakeEvent();
+  const CUstream stream = BeginOnNewStream();
+  {
+    const RelaxedCapture relaxed(driver());
+    const RelaxedCapture nested(driver());
+    EXPECT_EQ(cuda().cuEventQuery(event), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) << "the mode is as before";
+  EndFails(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(GraphHandles, ALaunchIsReplayed) { ExpectReplays(driver()); }
+
+TEST_F(GraphHandles, ALaunchIsReplayedAsOnARealDevice) {
+  AllowLeak("pinned host memory");  // the next launch would free it
+  Driver staged;
+  staged.cuda = driver().cuda;
+  ExpectReplays(staged);
+}
+
+TEST_F(GraphHandles, ALaunchThatCannotBeCapturedLeavesNothing) {
+  const CUdeviceptr memory = Allocate(4096);
+  const auto nothing = [](const std::vector<const void*>&, const std::vector<void*>&) {};
+  const CUstream stream = BeginOnNewStream();
+  for (const char* call : {"cuUserObjectCreate", "cuGraphRetainUserObject", "commpoolEmulatorLaunch"}) {
+    const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_FALSE(Launch(driver(), stream, {{memory, 16}}, {}, nothing).ok()) << call;
+  }
+  EXPECT_EQ(Destroy(End(stream)), CUDA_SUCCESS);
 }
 
 }  // namespace

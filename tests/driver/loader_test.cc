@@ -1,61 +1,95 @@
+// Which libraries the loader opens, and what it resolves of them.
 #include "src/library/driver/loader.h"
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <set>
 
 #include "src/library/driver/shared_library.h"
+#include "src/library/driver/tables.h"
+#include "tests/base/expect_status.h"
 
 namespace commpool::internal {
 namespace {
 
-bool Contains(const Status& status, const std::string& fragment) {
-  return status.message().find(fragment) != std::string::npos;
+// A library that is certainly there, and has nothing to do with CUDA.
+SharedLibrary ForeignLibrary() { return SharedLibrary::Open("libc.so.6").value(); }
+
+TEST(SharedLibrary, TellsItsFileAndSymbols) {
+  const SharedLibrary library = ForeignLibrary();
+  EXPECT_NE(library.file().find("/libc.so.6"), std::string::npos) << library.file();
+  EXPECT_NE(library.Symbol("malloc"), nullptr);
+  EXPECT_EQ(library.Symbol("cuInit"), nullptr);
+}
+
+TEST(SharedLibrary, IsFoundWhereItIsLoaded) {
+  EXPECT_TRUE(SharedLibrary::FindLoaded("libc.so.6").ok());
+  EXPECT_EQ(SharedLibrary::FindLoaded("libnowhere.so.1").status().code(), StatusCode::kNotFound);
+}
+
+TEST(SharedLibrary, ThatIsMissingIsNamed) {
+  ExpectFailure(SharedLibrary::Open("libnowhere.so.1").status(), StatusCode::kNotFound, "libnowhere.so.1");
+}
+
+TEST(Resolve, ALibraryWithoutEntryPointsIsNoDriver) {
+  ExpectFailure(ResolveCuda(ForeignLibrary()).status(), StatusCode::kNotSupported, "cuGetProcAddress_v2");
+}
+
+TEST(Resolve, ALibraryWithoutAVersionIsNoNccl) {
+  const NcclLibrary nccl = ResolveNccl(ForeignLibrary());
+  EXPECT_FALSE(nccl.available());
+  EXPECT_NE(nccl.why_missing.find("ncclGetVersion"), std::string::npos) << nccl.why_missing;
+  EXPECT_NE(nccl.WhyNoWindows().find("there is none"), std::string::npos) << nccl.WhyNoWindows();
+}
+
+TEST(NcclLibrary, FormatsOldAndNewVersionCodes) {
+  EXPECT_EQ(FormatNcclVersion(22809), "2.28.9");
+  EXPECT_EQ(FormatNcclVersion(23003), "2.30.3");
+  EXPECT_EQ(FormatNcclVersion(2708), "2.7.8");
 }
 
 Status Load(DriverChoice choice, const std::string& emulator_folder = "") {
   return LoadDriver({choice, emulator_folder, ""}).status();
 }
 
-bool HasRealDriver() { return !Contains(Load(DriverChoice::kCuda, "/nowhere"), "there is no CUDA driver here"); }
+bool HasRealDriver() {
+  const std::string why_not = Load(DriverChoice::kCuda, "/nowhere").message();
+  return why_not.find("there is no CUDA driver here") == std::string::npos;
+}
 
 // In a new process, because the environment is read once.
-TEST(LoaderDeathTest, AnUnknownChoiceInTheEnvironmentIsNamed) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        setenv("COMMPOOL_DRIVER", "emulator", 1);
-        std::fprintf(stderr, "%s", LoaderOptionsFromEnvironment(DriverChoice::kAuto).status().message().c_str());
-        std::exit(3);
-      },
-      ::testing::ExitedWithCode(3), "COMMPOOL_DRIVER is \"emulator\": it may be cuda, emulated or auto");
+class LoaderDeathTest : public ::testing::Test {
+ protected:
+  LoaderDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  static void ExpectOptions(const char* variable, const char* value, const std::string& found) {
+    const auto tell = [&] {
+      setenv(variable, value, 1);
+      const Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kAuto);
+      const bool is_cuda = options.ok() && options->choice == DriverChoice::kCuda;
+      std::cerr << (options.ok() ? options->nccl_file : options.status().message()) << (is_cuda ? ", cuda" : "");
+      std::exit(3);
+    };
+    EXPECT_EXIT(tell(), ::testing::ExitedWithCode(3), found);
+  }
+};
+
+TEST_F(LoaderDeathTest, AnUnknownChoiceInTheEnvironmentIsNamed) {
+  ExpectOptions("COMMPOOL_DRIVER", "emulator", "COMMPOOL_DRIVER is \"emulator\": it may be cuda, emulated or auto");
 }
 
-TEST(LoaderDeathTest, AnUnknownLogLevelInTheEnvironmentIsNamed) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        setenv("COMMPOOL_LOG", "foo", 1);
-        std::fprintf(stderr, "%s", LoaderOptionsFromEnvironment(DriverChoice::kAuto).status().message().c_str());
-        std::exit(3);
-      },
-      ::testing::ExitedWithCode(3), "COMMPOOL_LOG is \"foo\": it may be error, warning, info or debug");
+TEST_F(LoaderDeathTest, AnUnknownLogLevelInTheEnvironmentIsNamed) {
+  ExpectOptions("COMMPOOL_LOG", "foo", "COMMPOOL_LOG is \"foo\": it may be error, warning, info or debug");
 }
 
-TEST(LoaderDeathTest, TheEnvironmentOverridesTheFallback) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        setenv("COMMPOOL_DRIVER", "cuda", 1);
-        setenv("COMMPOOL_NCCL", "/opt/libnccl.so.2", 1);
-        const LoaderOptions options = LoaderOptionsFromEnvironment(DriverChoice::kAuto).value();
-        std::exit(options.choice == DriverChoice::kCuda && options.nccl_file == "/opt/libnccl.so.2" ? 0 : 1);
-      },
-      ::testing::ExitedWithCode(0), "");
+TEST_F(LoaderDeathTest, TheEnvironmentOverridesTheFallback) {
+  setenv("COMMPOOL_NCCL", "/opt/libnccl.so.2", 1);
+  ExpectOptions("COMMPOOL_DRIVER", "cuda", "/opt/libnccl.so.2, cuda");
+  unsetenv("COMMPOOL_NCCL");
 }
 
 TEST(Loader, KnowsThreeChoices) {
@@ -70,24 +104,21 @@ TEST(Loader, KnowsThreeChoices) {
 TEST(Loader, AMissingDriverIsAClearError) {
   if (HasRealDriver()) GTEST_SKIP() << "this machine has a CUDA driver";
   const Status status = Load(DriverChoice::kCuda);
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Contains(status, "libcuda.so.1")) << status.message();
-  EXPECT_TRUE(Contains(status, "commpool emulate -- PROGRAM")) << status.message();
+  ExpectFailure(status, StatusCode::kNotFound, "libcuda.so.1");
+  ExpectFailure(status, StatusCode::kNotFound, "commpool emulate -- PROGRAM");
 }
 
 TEST(Loader, AMissingEmulatorIsAClearError) {
   const Status status = Load(DriverChoice::kEmulated, "/nowhere/at/all");
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Contains(status, "/nowhere/at/all")) << status.message();
-  EXPECT_TRUE(Contains(status, "COMMPOOL_EMULATOR_LIBRARIES")) << status.message();
+  ExpectFailure(status, StatusCode::kNotFound, "/nowhere/at/all");
+  ExpectFailure(status, StatusCode::kNotFound, "COMMPOOL_EMULATOR_LIBRARIES");
 }
 
 TEST(Loader, NamesBothReasonsWhereThereIsNeitherDriverNorEmulator) {
   if (HasRealDriver()) GTEST_SKIP() << "this machine has a CUDA driver";
   const Status status = Load(DriverChoice::kAuto, "/nowhere/at/all");
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Contains(status, "there is no CUDA driver here")) << status.message();
-  EXPECT_TRUE(Contains(status, "/nowhere/at/all")) << status.message();
+  ExpectFailure(status, StatusCode::kNotFound, "there is no CUDA driver here");
+  ExpectFailure(status, StatusCode::kNotFound, "/nowhere/at/all");
 }
 
 class ForeignFolder : public ::testing::Test {
@@ -104,23 +135,17 @@ class ForeignFolder : public ::testing::Test {
 
 TEST_F(ForeignFolder, WithFilesThatAreNoLibrariesIsRefused) {
   for (const char* file : {"libcuda.so.1", "libnccl.so.2"}) std::ofstream(folder_ / file) << "no library";
-  const Status status = Load(DriverChoice::kEmulated, folder_.string());
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Contains(status, (folder_ / "libcuda.so.1").string())) << status.message();
+  ExpectFailure(Load(DriverChoice::kEmulated, folder_.string()), StatusCode::kNotFound, folder_ / "libcuda.so.1");
 }
 
 TEST_F(ForeignFolder, WithAnotherLibraryIsRefused) {
-  const EmulatorFiles files = FindEmulator("").value();
-  std::filesystem::create_symlink(std::filesystem::absolute(files.nccl), folder_ / "libcuda.so.1");
-  std::filesystem::create_symlink(std::filesystem::absolute(files.nccl), folder_ / "libnccl.so.2");
-  const Status status = Load(DriverChoice::kEmulated, folder_.string());
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Contains(status, "is not commpool's emulator")) << status.message();
+  const std::filesystem::path nccl = std::filesystem::absolute(FindEmulator("").value().nccl);
+  for (const char* file : {"libcuda.so.1", "libnccl.so.2"}) std::filesystem::create_symlink(nccl, folder_ / file);
+  ExpectFailure(Load(DriverChoice::kEmulated, folder_.string()), StatusCode::kNotFound, "is not commpool's emulator");
 }
 
 TEST_F(ForeignFolder, WithOneLibraryAloneIsNoEmulator) {
-  const EmulatorFiles files = FindEmulator("").value();
-  std::filesystem::create_symlink(std::filesystem::absolute(files.cuda), folder_ / "libcuda.so.1");
+  std::filesystem::create_symlink(std::filesystem::absolute(FindEmulator("").value().cuda), folder_ / "libcuda.so.1");
   EXPECT_EQ(FindEmulator(folder_.string()).status().code(), StatusCode::kNotFound);
 }
 
@@ -135,8 +160,10 @@ TEST(EmulatorFolders, AreWholePathsOfWhichNoneComesTwice) {
 }
 
 // From now on the emulator is loaded.
+std::shared_ptr<const Driver> Loaded(DriverChoice choice) { return LoadDriver({choice, "", ""}).value(); }
+
 TEST(LoaderOfTheEmulator, FillsBothTables) {
-  const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kEmulated, "", ""}).value();
+  const std::shared_ptr<const Driver> driver = Loaded(DriverChoice::kEmulated);
   EXPECT_EQ(driver->kind, DriverChoice::kEmulated);
 #define COMMPOOL_CUDA(name, version) EXPECT_NE(driver->cuda.name, nullptr) << #name;
 #include "src/library/driver/cuda_functions.inc"
@@ -151,19 +178,18 @@ TEST(LoaderOfTheEmulator, FillsBothTables) {
 }
 
 TEST(LoaderOfTheEmulator, OpensItTwiceAsOne) {
-  const std::shared_ptr<const Driver> first = LoadDriver({DriverChoice::kEmulated, "", ""}).value();
-  const std::shared_ptr<const Driver> second = LoadDriver({DriverChoice::kEmulated, "", ""}).value();
-  EXPECT_EQ(first->cuda.cuMemCreate, second->cuda.cuMemCreate);
+  const std::shared_ptr<const Driver> first = Loaded(DriverChoice::kEmulated);
+  EXPECT_EQ(first->cuda.cuMemCreate, Loaded(DriverChoice::kEmulated)->cuda.cuMemCreate);
 }
 
 TEST(LoaderOfTheEmulator, IsNotTakenForTheRealDriver) {
-  const std::shared_ptr<const Driver> emulated = LoadDriver({DriverChoice::kEmulated, "", ""}).value();
+  const std::shared_ptr<const Driver> emulated = Loaded(DriverChoice::kEmulated);
   Result<std::shared_ptr<const Driver>> real = LoadDriver({DriverChoice::kCuda, "", ""});
   EXPECT_TRUE(!real.ok() || (*real)->cuda.cuMemCreate != emulated->cuda.cuMemCreate);
 }
 
 TEST(LoaderOfTheEmulator, IsTakenByAutoWhereThereIsNoDriver) {
-  const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kAuto, "", ""}).value();
+  const std::shared_ptr<const Driver> driver = Loaded(DriverChoice::kAuto);
   EXPECT_EQ(driver->kind == DriverChoice::kEmulated, !driver->why_emulated.empty());
 }
 

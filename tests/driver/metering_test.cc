@@ -32,6 +32,11 @@ class Metering : public DriverTest {
   double EmulatorNow() const { return reinterpret_cast<EmulatorNowFunction>(driver().extension(kEmulatorNow))(); }
 
   const CudaDriver& metered() const { return metered_.cuda; }
+  static int CountDevices(const CudaDriver& cuda) {
+    int devices = 0;
+    EXPECT_EQ(cuda.cuDeviceGetCount(&devices), CUDA_SUCCESS);
+    return devices;
+  }
 
   Driver metered_;
 
@@ -45,13 +50,11 @@ TEST_F(Metering, CountsEveryCallUnderItsName) {
   const uint64_t counted = Calls("cuDeviceGetCount");
   size_t free = 0;
   size_t total = 0;
-  int devices = 0;
   for (int call = 0; call < 3; ++call) EXPECT_EQ(metered().cuMemGetInfo(&free, &total), CUDA_SUCCESS);
-  EXPECT_EQ(metered().cuDeviceGetCount(&devices), CUDA_SUCCESS);
+  EXPECT_EQ(CountDevices(metered()), DeviceCountOfTests());
   EXPECT_EQ(Calls("cuMemGetInfo"), asked + 3);
   EXPECT_EQ(Calls("cuDeviceGetCount"), counted + 1);
   EXPECT_GT(total, 0u);
-  EXPECT_EQ(devices, DeviceCountOfTests());
 }
 
 TEST_F(Metering, LeavesOutWhatWasNotCalled) {
@@ -61,8 +64,7 @@ TEST_F(Metering, LeavesOutWhatWasNotCalled) {
 
 TEST_F(Metering, DoesNotCountCallsOutsideTheTable) {
   const uint64_t before = Calls("cuDeviceGetCount");
-  int devices = 0;
-  EXPECT_EQ(driver().cuda.cuDeviceGetCount(&devices), CUDA_SUCCESS);
+  CountDevices(driver().cuda);
   EXPECT_EQ(Calls("cuDeviceGetCount"), before);
 }
 
@@ -80,10 +82,8 @@ TEST_F(Metering, AddsTheTimeThatTheEmulatorModels) {
 
 TEST_F(Metering, ListsTheLongestFirst) {
   CUdeviceptr address = 0;
-  size_t free = 0;
-  size_t total = 0;
   ASSERT_EQ(metered().cuMemAlloc(&address, 8 << 20), CUDA_SUCCESS);
-  EXPECT_EQ(metered().cuMemGetInfo(&free, &total), CUDA_SUCCESS);
+  CountDevices(metered());
   EXPECT_EQ(metered().cuMemFree(address), CUDA_SUCCESS);
   const std::vector<MeteredFunction> functions = MeteredFunctions();
   EXPECT_GE(functions.size(), 3u);
@@ -101,8 +101,7 @@ TEST_F(Metering, PassesFailuresOnAndCountsThem) {
 TEST_F(Metering, AsksForATableTwiceAndCountsOnce) {
   ASSERT_TRUE(MeterDriver(metered_).ok());
   const uint64_t before = Calls("cuDeviceGetCount");
-  int devices = 0;
-  EXPECT_EQ(metered().cuDeviceGetCount(&devices), CUDA_SUCCESS);
+  CountDevices(metered());
   EXPECT_EQ(Calls("cuDeviceGetCount"), before + 1);
 }
 
@@ -127,8 +126,7 @@ TEST_F(Metering, LosesNoCallOfManyThreads) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([this] {
-      int devices = 0;
-      for (int call = 0; call < kCalls; ++call) metered().cuDeviceGetCount(&devices);
+      for (int call = 0; call < kCalls; ++call) CountDevices(metered());
     });
   }
   for (std::thread& thread : threads) thread.join();

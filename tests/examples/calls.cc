@@ -31,90 +31,85 @@ const internal::Driver& TheDriver() {
   return *driver;
 }
 
+const internal::CudaDriver& Cuda() { return TheDriver().cuda; }
+const internal::NcclLibrary& Nccl() { return TheDriver().nccl; }
+
 }  // namespace
 
 extern "C" {
 
-CUresult cuInit(unsigned flags) { return TheDriver().cuda.cuInit(flags); }
+CUresult cuInit(unsigned flags) { return Cuda().cuInit(flags); }
 
-CUresult cuGetErrorName(CUresult result, const char** name) { return TheDriver().cuda.cuGetErrorName(result, name); }
+CUresult cuGetErrorName(CUresult result, const char** name) { return Cuda().cuGetErrorName(result, name); }
 
-CUresult cuDeviceGetCount(int* count) { return TheDriver().cuda.cuDeviceGetCount(count); }
+CUresult cuDeviceGetCount(int* count) { return Cuda().cuDeviceGetCount(count); }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  return TheDriver().cuda.cuDevicePrimaryCtxRetain(context, device);
+  return Cuda().cuDevicePrimaryCtxRetain(context, device);
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return TheDriver().cuda.cuDevicePrimaryCtxRelease(device); }
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return Cuda().cuDevicePrimaryCtxRelease(device); }
 
-CUresult cuCtxSetCurrent(CUcontext context) { return TheDriver().cuda.cuCtxSetCurrent(context); }
+CUresult cuCtxSetCurrent(CUcontext context) { return Cuda().cuCtxSetCurrent(context); }
 
-CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return TheDriver().cuda.cuStreamCreate(stream, flags); }
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return Cuda().cuStreamCreate(stream, flags); }
 
-CUresult cuStreamDestroy(CUstream stream) { return TheDriver().cuda.cuStreamDestroy(stream); }
+CUresult cuStreamDestroy(CUstream stream) { return Cuda().cuStreamDestroy(stream); }
 
-CUresult cuStreamSynchronize(CUstream stream) { return TheDriver().cuda.cuStreamSynchronize(stream); }
+CUresult cuStreamSynchronize(CUstream stream) { return Cuda().cuStreamSynchronize(stream); }
 
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t count, CUstream stream) {
-  return TheDriver().cuda.cuMemsetD32Async(address, value, count, stream);
+  return Cuda().cuMemsetD32Async(address, value, count, stream);
 }
 
-CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, size_t bytes, CUstream stream) {
-  return TheDriver().cuda.cuMemcpyHtoDAsync(destination, source, bytes, stream);
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  return Cuda().cuMemcpyHtoDAsync(to, from, bytes, stream);
 }
 
-CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
-  return TheDriver().cuda.cuMemcpyDtoDAsync(destination, source, bytes, stream);
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return Cuda().cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
-  return TheDriver().cuda.cuStreamBeginCapture(stream, mode);
+  return Cuda().cuStreamBeginCapture(stream, mode);
 }
 
-CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return TheDriver().cuda.cuStreamEndCapture(stream, graph);
-}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) { return Cuda().cuStreamEndCapture(stream, graph); }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long flags) {
-  return TheDriver().cuda.cuGraphInstantiateWithFlags(executable, graph, flags);
+  return Cuda().cuGraphInstantiateWithFlags(executable, graph, flags);
 }
 
-CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-  return TheDriver().cuda.cuGraphLaunch(executable, stream);
-}
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) { return Cuda().cuGraphLaunch(executable, stream); }
 
-CUresult cuGraphExecDestroy(CUgraphExec executable) { return TheDriver().cuda.cuGraphExecDestroy(executable); }
+CUresult cuGraphExecDestroy(CUgraphExec executable) { return Cuda().cuGraphExecDestroy(executable); }
 
-CUresult cuGraphDestroy(CUgraph graph) { return TheDriver().cuda.cuGraphDestroy(graph); }
+CUresult cuGraphDestroy(CUgraph graph) { return Cuda().cuGraphDestroy(graph); }
 
-CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  return TheDriver().cuda.cuMemGetInfo(free_bytes, total_bytes);
-}
+CUresult cuMemGetInfo(size_t* free, size_t* total) { return Cuda().cuMemGetInfo(free, total); }
 
-CUresult cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t bytes) {
-  return TheDriver().cuda.cuMemcpyDtoH(destination, source, bytes);
-}
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) { return Cuda().cuMemcpyDtoH(to, from, bytes); }
 
-const char* ncclGetErrorString(ncclResult_t result) { return TheDriver().nccl.ncclGetErrorString(result); }
+const char* ncclGetErrorString(ncclResult_t result) { return Nccl().ncclGetErrorString(result); }
 
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) { return TheDriver().nccl.ncclGetUniqueId(id); }
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) { return Nccl().ncclGetUniqueId(id); }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank) {
-  return TheDriver().nccl.ncclCommInitRank(communicator, ranks, id, rank);
+  return Nccl().ncclCommInitRank(communicator, ranks, id, rank);
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t communicator) { return TheDriver().nccl.ncclCommDestroy(communicator); }
+ncclResult_t ncclCommDestroy(ncclComm_t communicator) { return Nccl().ncclCommDestroy(communicator); }
 
-ncclResult_t ncclCommAbort(ncclComm_t communicator) { return TheDriver().nccl.ncclCommAbort(communicator); }
+ncclResult_t ncclCommAbort(ncclComm_t communicator) { return Nccl().ncclCommAbort(communicator); }
 
 ncclResult_t ncclBroadcast(const void* sent, void* received, size_t count, ncclDataType_t type, int root,
                            ncclComm_t communicator, cudaStream_t stream) {
-  return TheDriver().nccl.ncclBroadcast(sent, received, count, type, root, communicator, stream);
+  return Nccl().ncclBroadcast(sent, received, count, type, root, communicator, stream);
 }
 
 ncclResult_t ncclAllReduce(const void* sent, void* received, size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t communicator, cudaStream_t stream) {
-  return TheDriver().nccl.ncclAllReduce(sent, received, count, type, operation, communicator, stream);
+  return Nccl().ncclAllReduce(sent, received, count, type, operation, communicator, stream);
 }
 
 }  // extern "C"

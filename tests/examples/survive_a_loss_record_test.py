@@ -10,6 +10,11 @@ import unittest
 _PROGRAM = os.path.abspath("examples/survive_a_loss")
 
 
+def start(*words, **variables):
+    return subprocess.run([_PROGRAM, "--ranks", "3", *words], capture_output=True, text=True, check=False, timeout=200,
+                          env={**os.environ, "COMMPOOL_DRIVER": "emulated", **variables})
+
+
 class Record(unittest.TestCase):
 
     def setUp(self):
@@ -18,9 +23,7 @@ class Record(unittest.TestCase):
         self.file = pathlib.Path(folder.name, "losses.jsonl")
 
     def run_with(self, *words):
-        result = subprocess.run([_PROGRAM, "--ranks", "3", "--reserve", "16", "--record", str(self.file), *words],
-                                env={**os.environ, "COMMPOOL_DRIVER": "emulated"}, capture_output=True, text=True,
-                                check=False, timeout=200)
+        result = start("--reserve", "16", "--record", str(self.file), *words)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return [json.loads(line) for line in self.file.read_text(encoding="utf-8").splitlines()]
 
@@ -58,13 +61,8 @@ class Record(unittest.TestCase):
 class FewerGpus(unittest.TestCase):
 
     def test_no_rank_starts_where_one_has_no_gpu(self):
-        result = subprocess.run([_PROGRAM, "--ranks", "3"], capture_output=True, text=True, check=False, timeout=60,
-                                env={**os.environ, "COMMPOOL_DRIVER": "emulated", "COMMPOOL_EMULATOR": "devices=2"})
+        result = start(COMMPOOL_EMULATOR="devices=2")
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertIn("device 2 was asked for and there are 2: start one rank a GPU", result.stderr)
         self.assertIn("refused: not each of 3 ranks has a GPU", result.stdout)
         self.assertNotIn("step ", result.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

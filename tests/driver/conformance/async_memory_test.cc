@@ -1,11 +1,11 @@
 // Stream-ordered allocation and its pools: when memory is reused, when it is given back, which calls are refused.
-#include <cuda.h>
-
 #include <array>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "src/library/base/bytes.h"
+#include "src/library/driver/device_info.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {
@@ -13,21 +13,20 @@ namespace {
 
 constexpr uint64_t kStep = 32 * kMiB;
 constexpr cuuint64_t kUnlimited = std::numeric_limits<cuuint64_t>::max();
+constexpr CUmemPool_attribute kPolicies[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                                             CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                                             CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
 
 // Each test has a pool of its own, empty, with the default attributes.
 class AsyncMemory : public ConformanceTest {
  protected:
   void SetUp() override {
-    int supported = 0;
-    ASSERT_EQ(cuda().cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0), CUDA_SUCCESS);
+    const int supported = Get(cuda().cuDeviceGetAttribute, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
     if (supported == 0) GTEST_SKIP() << "needs stream-ordered memory";
     pool_ = MakePool();
-    stream_ = MakeStream(CU_STREAM_NON_BLOCKING);
-    other_ = MakeStream(CU_STREAM_NON_BLOCKING);
   }
   void TearDown() override {
-    if (pool_ == nullptr) return;
-    EXPECT_EQ(cuda().cuMemPoolDestroy(pool_), CUDA_SUCCESS);
+    if (pool_ != nullptr) Destroy(pool_);
   }
 
   static CUmemPoolProps Properties() {
@@ -39,16 +38,32 @@ class AsyncMemory : public ConformanceTest {
   CUmemoryPool MakePool(size_t most = 0) {
     CUmemPoolProps properties = Properties();
     properties.maxSize = most;
-    CUmemoryPool pool = nullptr;
-    EXPECT_EQ(cuda().cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
-    return pool;
+    return Get(cuda().cuMemPoolCreate, &properties);
   }
+  void Destroy(CUmemoryPool pool) { EXPECT_EQ(cuda().cuMemPoolDestroy(pool), CUDA_SUCCESS); }
   CUdeviceptr AllocateOn(CUstream stream, uint64_t bytes) {
-    CUdeviceptr address = 0;
-    EXPECT_EQ(cuda().cuMemAllocFromPoolAsync(&address, bytes, pool_, stream), CUDA_SUCCESS);
-    return address;
+    return Get(cuda().cuMemAllocFromPoolAsync, bytes, pool_, stream);
   }
   void FreeOn(CUstream stream, CUdeviceptr address) { EXPECT_EQ(cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS); }
+  // The address that memory had which the first stream freed.
+  CUdeviceptr AllocateAndFree(uint64_t bytes = kStep) {
+    const CUdeviceptr address = AllocateOn(stream_, bytes);
+    FreeOn(stream_, address);
+    return address;
+  }
+  void ExpectReused(CUdeviceptr freed, CUstream stream) {
+    const CUdeviceptr address = AllocateOn(stream, kStep);
+    EXPECT_EQ(address, freed);
+    FreeOn(stream, address);
+  }
+  // By the other stream, once the policy is allowed.
+  void ExpectReusedUnder(CUmemPool_attribute policy, CUdeviceptr freed) {
+    const CUdeviceptr fresh = AllocateOn(other_, kStep);
+    EXPECT_NE(fresh, freed) << "forbidden";
+    SetPolicy(policy, 1);
+    ExpectReused(freed, other_);
+    FreeOn(other_, fresh);
+  }
   void Synchronise(CUstream stream) { EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS); }
   // Learns that a stream is done in a way that the driver does not count as a synchronisation.
   void WaitByAsking(CUstream stream) {
@@ -63,25 +78,22 @@ class AsyncMemory : public ConformanceTest {
     return cuda().cuMemPoolSetAttribute(pool_, attribute, &value);
   }
   void Keep(cuuint64_t bytes) { EXPECT_EQ(SetQuantity(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes), CUDA_SUCCESS); }
-  void Forbid(CUmemPool_attribute policy) {
-    int no = 0;
-    EXPECT_EQ(cuda().cuMemPoolSetAttribute(pool_, policy, &no), CUDA_SUCCESS);
+  void SetPolicy(CUmemPool_attribute policy, int allowed) {
+    EXPECT_EQ(cuda().cuMemPoolSetAttribute(pool_, policy, &allowed), CUDA_SUCCESS);
   }
   void ForbidReuse() {
-    Forbid(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES);
-    Forbid(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC);
-    Forbid(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
+    for (const CUmemPool_attribute policy : kPolicies) SetPolicy(policy, 0);
   }
-  void Allow(CUmemPool_attribute policy) {
-    int yes = 1;
-    EXPECT_EQ(cuda().cuMemPoolSetAttribute(pool_, policy, &yes), CUDA_SUCCESS);
+  CUresult SetAccess(CUmemLocation location, CUmemAccess_flags flags) {
+    const CUmemAccessDesc access = {.location = location, .flags = flags};
+    return cuda().cuMemPoolSetAccess(pool_, &access, 1);
   }
   uint64_t Reserved() { return Quantity(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }
   uint64_t Used() { return Quantity(CU_MEMPOOL_ATTR_USED_MEM_CURRENT); }
 
   CUmemoryPool pool_ = nullptr;
-  CUstream stream_ = nullptr;
-  CUstream other_ = nullptr;
+  const CUstream stream_ = MakeStream(CU_STREAM_NON_BLOCKING);
+  const CUstream other_ = MakeStream(CU_STREAM_NON_BLOCKING);
 };
 
 TEST_F(AsyncMemory, IsUsedInStreamOrder) {
@@ -95,15 +107,11 @@ TEST_F(AsyncMemory, IsUsedInStreamOrder) {
 }
 
 TEST_F(AsyncMemory, ComesFromTheDevicesCurrentPool) {
-  CUmemoryPool before = nullptr;
-  CUmemoryPool now = nullptr;
-  ASSERT_EQ(cuda().cuDeviceGetMemPool(&before, 0), CUDA_SUCCESS);
+  const CUmemoryPool before = Get(cuda().cuDeviceGetMemPool, 0);
   ASSERT_EQ(cuda().cuDeviceSetMemPool(0, pool_), CUDA_SUCCESS);
-  CUdeviceptr address = 0;
-  EXPECT_EQ(cuda().cuMemAllocAsync(&address, 4096, stream_), CUDA_SUCCESS);
+  const CUdeviceptr address = Get(cuda().cuMemAllocAsync, 4096, stream_);
   EXPECT_EQ(Used(), 4096u);
-  ASSERT_EQ(cuda().cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address), CUDA_SUCCESS);
-  EXPECT_EQ(now, pool_);
+  EXPECT_EQ(AttributeOf<CUmemoryPool>(address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE), pool_);
   FreeOn(stream_, address);
   EXPECT_EQ(cuda().cuDeviceSetMemPool(0, before), CUDA_SUCCESS);
 }
@@ -134,11 +142,8 @@ TEST_F(AsyncMemory, APointerTellsTheRequestedSize) {
   ASSERT_EQ(cuda().cuMemGetAddressRange(&base, &bytes, address + 10), CUDA_SUCCESS);
   EXPECT_EQ(base, address);
   EXPECT_EQ(bytes, 1000u);
-  unsigned type = 0;
-  ASSERT_EQ(cuda().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
-  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_DEVICE});
-  ASSERT_EQ(cuda().cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), CUDA_SUCCESS);
-  EXPECT_EQ(bytes, 1000u);
+  EXPECT_EQ(AttributeOf<unsigned>(address, CU_POINTER_ATTRIBUTE_MEMORY_TYPE), unsigned{CU_MEMORYTYPE_DEVICE});
+  EXPECT_EQ(AttributeOf<size_t>(address, CU_POINTER_ATTRIBUTE_RANGE_SIZE), 1000u);
   CUmemGenericAllocationHandle handle = 0;
   EXPECT_EQ(cuda().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)), CUDA_ERROR_INVALID_VALUE);
   FreeOn(stream_, address);
@@ -146,60 +151,37 @@ TEST_F(AsyncMemory, APointerTellsTheRequestedSize) {
 
 TEST_F(AsyncMemory, ItsOwnStreamReusesItAtOnce) {
   ForbidReuse();
-  const CUdeviceptr first = AllocateOn(stream_, kStep);
-  FreeOn(stream_, first);
-  const CUdeviceptr second = AllocateOn(stream_, kStep);
-  EXPECT_EQ(second, first);
-  FreeOn(stream_, second);
+  ExpectReused(AllocateAndFree(), stream_);
 }
 
 TEST_F(AsyncMemory, AnotherStreamReusesItBehindAnEvent) {
   ForbidReuse();
-  const CUdeviceptr first = AllocateOn(stream_, kStep);
-  FreeOn(stream_, first);
-  const CUevent freed = MakeEvent();
-  ASSERT_EQ(cuda().cuEventRecord(freed, stream_), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(other_, freed, 0), CUDA_SUCCESS);
-  const CUdeviceptr fresh = AllocateOn(other_, kStep);
-  EXPECT_NE(fresh, first) << "forbidden";
-  Allow(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES);
-  const CUdeviceptr reused = AllocateOn(other_, kStep);
-  EXPECT_EQ(reused, first);
-  FreeOn(other_, fresh);
-  FreeOn(other_, reused);
+  const CUdeviceptr freed = AllocateAndFree();
+  Order(stream_, other_);
+  ExpectReusedUnder(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, freed);
 }
 
 TEST_F(AsyncMemory, AnotherStreamReusesItOnceTheFreeHasRun) {
   ForbidReuse();
-  const CUdeviceptr first = AllocateOn(stream_, kStep);
-  FreeOn(stream_, first);
+  const CUdeviceptr freed = AllocateAndFree();
   WaitByAsking(stream_);
-  const CUdeviceptr fresh = AllocateOn(other_, kStep);
-  EXPECT_NE(fresh, first) << "forbidden";
-  Allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC);
-  const CUdeviceptr reused = AllocateOn(other_, kStep);
-  EXPECT_EQ(reused, first);
-  FreeOn(other_, fresh);
-  FreeOn(other_, reused);
+  ExpectReusedUnder(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, freed);
 }
 
 TEST_F(AsyncMemory, AnotherStreamReusesMemoryAfterAHostWaitUnderAnyPolicy) {
   ForbidReuse();
   Keep(kUnlimited);
-  const CUdeviceptr first = AllocateOn(stream_, kStep);
-  FreeOn(stream_, first);
+  const CUdeviceptr freed = AllocateAndFree();
   Synchronise(stream_);
-  const CUdeviceptr second = AllocateOn(other_, kStep);
-  EXPECT_EQ(second, first);
-  FreeOn(other_, second);
+  ExpectReused(freed, other_);
 }
 
 TEST_F(AsyncMemory, AFullPoolReusesBehindADependencyOfItsOwn) {
-  EXPECT_EQ(cuda().cuMemPoolDestroy(pool_), CUDA_SUCCESS);
+  Destroy(pool_);
   pool_ = MakePool(kStep);
 
   ForbidReuse();
-  Allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
+  SetPolicy(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
   const CUdeviceptr first = AllocateOn(stream_, kStep);
   for (int round = 0; round < 40; ++round) Fill(first, 1, kStep, stream_);
   FreeOn(stream_, first);
@@ -215,7 +197,7 @@ TEST_F(AsyncMemory, ASynchronisationGivesBackWhatExceedsTheThreshold) {
   for (const auto& [threshold, left] :
        {std::pair<uint64_t, uint64_t>{0, 0}, {50 * kMiB, kStep}, {kUnlimited, 4 * kStep}}) {
     Keep(threshold);
-    FreeOn(stream_, AllocateOn(stream_, 4 * kStep));
+    AllocateAndFree(4 * kStep);
     EXPECT_EQ(Reserved(), 4 * kStep);
     Synchronise(stream_);
     EXPECT_EQ(Reserved(), left);
@@ -224,31 +206,29 @@ TEST_F(AsyncMemory, ASynchronisationGivesBackWhatExceedsTheThreshold) {
 
 TEST_F(AsyncMemory, WaitingForAnEventOrTheContextGivesBackToo) {
   const CUevent event = MakeEvent();
-  FreeOn(stream_, AllocateOn(stream_, kStep));
+  AllocateAndFree();
   ASSERT_EQ(cuda().cuEventRecord(event, stream_), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuEventSynchronize(event), CUDA_SUCCESS);
   EXPECT_EQ(Reserved(), 0u);
-  FreeOn(stream_, AllocateOn(stream_, kStep));
+  AllocateAndFree();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(Reserved(), 0u);
 }
 
 TEST_F(AsyncMemory, OnlyMemoryBehindAHostWaitIsGivenBack) {
-  FreeOn(stream_, AllocateOn(stream_, kStep));
+  AllocateAndFree();
   WaitByAsking(stream_);
   EXPECT_EQ(cuda().cuMemPoolTrimTo(pool_, 0), CUDA_SUCCESS);
   Synchronise(other_);
   EXPECT_EQ(Reserved(), kStep);
-  const CUevent freed = MakeEvent();
-  ASSERT_EQ(cuda().cuEventRecord(freed, stream_), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(other_, freed, 0), CUDA_SUCCESS);
+  Order(stream_, other_);
   Synchronise(other_);
   EXPECT_EQ(Reserved(), 0u);
 }
 
 TEST_F(AsyncMemory, IsTrimmedToNoLessThanAsked) {
   Keep(kUnlimited);
-  FreeOn(stream_, AllocateOn(stream_, 3 * kStep));
+  AllocateAndFree(3 * kStep);
   Synchronise(stream_);
   EXPECT_EQ(cuda().cuMemPoolTrimTo(pool_, 40 * kMiB), CUDA_SUCCESS);
   EXPECT_EQ(Reserved(), 2 * kStep);
@@ -274,8 +254,7 @@ TEST_F(AsyncMemory, IsFreedByCuMemFreeAtOnce) {
 }
 
 TEST_F(AsyncMemory, MemoryOfCuMemAllocIsFreedInStreamOrderToo) {
-  CUdeviceptr address = 0;
-  ASSERT_EQ(cuda().cuMemAlloc(&address, kMiB), CUDA_SUCCESS);
+  const CUdeviceptr address = Get(cuda().cuMemAlloc, kMiB);
   EXPECT_EQ(cuda().cuMemFreeAsync(address, stream_), CUDA_SUCCESS);
   Synchronise(stream_);
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
@@ -290,30 +269,23 @@ TEST_F(AsyncMemory, IsFreedOnceAndWhereItBegins) {
 }
 
 TEST_F(AsyncMemory, MoreThanTheDeviceHasIsOutOfMemory) {
-  size_t total = 0;
-  ASSERT_EQ(cuda().cuDeviceTotalMem(&total, 0), CUDA_SUCCESS);
   CUdeviceptr address = 0;
-  for (const uint64_t bytes : {static_cast<uint64_t>(total) + kStep, uint64_t{1} << 60}) {
+  for (const uint64_t bytes : {DescribeDevice(driver(), 0).value().total_bytes + kStep, uint64_t{1} << 60}) {
     EXPECT_EQ(cuda().cuMemAllocFromPoolAsync(&address, bytes, pool_, stream_), CUDA_ERROR_OUT_OF_MEMORY);
   }
   EXPECT_EQ(Reserved(), 0u);
 }
 
 TEST_F(AsyncMemory, AFullDeviceTakesBackWhatOtherPoolsKeep) {
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
   Keep(kUnlimited);
-  ASSERT_EQ(cuda().cuMemGetInfo(&free_bytes, &total_bytes), CUDA_SUCCESS);
-  const uint64_t most = RoundDown(free_bytes, kStep) * 3 / 4;
-  FreeOn(stream_, AllocateOn(stream_, most));
+  const uint64_t most = RoundDown(FreeBytes(), kStep) * 3 / 4;
+  AllocateAndFree(most);
   Synchronise(stream_);
   EXPECT_EQ(Reserved(), RoundUp(most, kStep));
-  CUdeviceptr address = 0;
   CUmemoryPool const second = MakePool();
-  EXPECT_EQ(cuda().cuMemAllocFromPoolAsync(&address, most, second, stream_), CUDA_SUCCESS);
-  FreeOn(stream_, address);
+  FreeOn(stream_, Get(cuda().cuMemAllocFromPoolAsync, most, second, stream_));
   Synchronise(stream_);
-  EXPECT_EQ(cuda().cuMemPoolDestroy(second), CUDA_SUCCESS);
+  Destroy(second);
 }
 
 TEST_F(AsyncMemory, APoolGrowsToItsLimitInSteps) {
@@ -327,52 +299,44 @@ TEST_F(AsyncMemory, APoolGrowsToItsLimitInSteps) {
   EXPECT_EQ(allocate(2), CUDA_ERROR_OUT_OF_MEMORY);
   FreeOn(stream_, addresses[0]);
   FreeOn(stream_, addresses[1]);
-  EXPECT_EQ(cuda().cuMemPoolDestroy(limited), CUDA_SUCCESS);
+  Destroy(limited);
 }
 
 TEST_F(AsyncMemory, ADestroyedPoolLivesUntilItsLastAllocationIsFreed) {
   const CUdeviceptr address = AllocateOn(stream_, 4096);
-  EXPECT_EQ(cuda().cuMemPoolDestroy(pool_), CUDA_SUCCESS);
+  Destroy(std::exchange(pool_, nullptr));
   Fill(address, 3, 4096, stream_);
   Synchronise(stream_);
   EXPECT_EQ(Read(address, 16), std::vector<uint8_t>(16, 3));
   FreeOn(stream_, address);
-  pool_ = nullptr;
 }
 
 TEST_F(AsyncMemory, DestroyingTheCurrentPoolMakesTheDefaultCurrent) {
-  CUmemoryPool standard = nullptr;
-  CUmemoryPool current = nullptr;
-  ASSERT_EQ(cuda().cuDeviceGetDefaultMemPool(&standard, 0), CUDA_SUCCESS);
+  const CUmemoryPool standard = Get(cuda().cuDeviceGetDefaultMemPool, 0);
   ASSERT_EQ(cuda().cuDeviceSetMemPool(0, pool_), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuMemPoolDestroy(pool_), CUDA_SUCCESS);
-  pool_ = nullptr;
-  ASSERT_EQ(cuda().cuDeviceGetMemPool(&current, 0), CUDA_SUCCESS);
-  EXPECT_EQ(current, standard);
+  Destroy(std::exchange(pool_, nullptr));
+  EXPECT_EQ(Get(cuda().cuDeviceGetMemPool, 0), standard);
   EXPECT_EQ(cuda().cuMemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(AsyncMemory, APoolThatCannotBeIsRefused) {
   CUmemoryPool pool = nullptr;
-  CUmemPoolProps properties = Properties();
-  EXPECT_EQ(cuda().cuMemPoolCreate(nullptr, &properties), CUDA_ERROR_INVALID_VALUE);
+  const CUmemPoolProps right = Properties();
+  EXPECT_EQ(cuda().cuMemPoolCreate(nullptr, &right), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuda().cuMemPoolCreate(&pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-  properties.location = DeviceLocation(999);
-  EXPECT_EQ(cuda().cuMemPoolCreate(&pool, &properties), CUDA_ERROR_INVALID_VALUE);
-  properties = Properties();
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_INVALID;
-  EXPECT_EQ(cuda().cuMemPoolCreate(&pool, &properties), CUDA_ERROR_INVALID_VALUE);
-  properties = Properties();
-  properties.handleTypes = static_cast<CUmemAllocationHandleType>(77);
-  EXPECT_EQ(cuda().cuMemPoolCreate(&pool, &properties), CUDA_ERROR_INVALID_VALUE);
+  CUmemPoolProps wrong[] = {right, right, right};
+  wrong[0].location = DeviceLocation(999);
+  wrong[1].allocType = CU_MEM_ALLOCATION_TYPE_INVALID;
+  wrong[2].handleTypes = static_cast<CUmemAllocationHandleType>(77);
+  for (const CUmemPoolProps& each : wrong) {
+    EXPECT_EQ(cuda().cuMemPoolCreate(&pool, &each), CUDA_ERROR_INVALID_VALUE) << "number " << &each - wrong;
+  }
   EXPECT_EQ(cuda().cuMemPoolDestroy(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(AsyncMemory, AttributesAreReadAndSetAsDocumented) {
   int policy = 0;
-  for (const CUmemPool_attribute attribute :
-       {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
-        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES}) {
+  for (const CUmemPool_attribute attribute : kPolicies) {
     ASSERT_EQ(cuda().cuMemPoolGetAttribute(pool_, attribute, &policy), CUDA_SUCCESS);
     EXPECT_EQ(policy, 1);
   }
@@ -391,7 +355,7 @@ TEST_F(AsyncMemory, AttributesAreReadAndSetAsDocumented) {
 }
 
 TEST_F(AsyncMemory, AHighMarkIsResetToWhatIsThere) {
-  FreeOn(stream_, AllocateOn(stream_, kStep));
+  AllocateAndFree();
   Synchronise(stream_);
   EXPECT_EQ(Quantity(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), kStep);
   EXPECT_EQ(SetQuantity(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0), CUDA_SUCCESS);
@@ -399,19 +363,14 @@ TEST_F(AsyncMemory, AHighMarkIsResetToWhatIsThere) {
 }
 
 TEST_F(AsyncMemory, TheOwnersAccessIsNotTakenAway) {
-  const auto set = [&](CUmemLocation location, CUmemAccess_flags flags) {
-    const CUmemAccessDesc access = {.location = location, .flags = flags};
-    return cuda().cuMemPoolSetAccess(pool_, &access, 1);
-  };
-  EXPECT_EQ(set(DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
-  EXPECT_EQ(set(DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_ERROR_INVALID_DEVICE);
-  EXPECT_EQ(set(DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(set(DeviceLocation(999), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_DEVICE);
-  EXPECT_EQ(set(NumaLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(SetAccess(DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
+  EXPECT_EQ(SetAccess(DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(SetAccess(DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(SetAccess(DeviceLocation(999), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(SetAccess(NumaLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cuda().cuMemPoolSetAccess(pool_, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
   CUmemLocation location = DeviceLocation(0);
-  CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-  ASSERT_EQ(cuda().cuMemPoolGetAccess(&flags, pool_, &location), CUDA_SUCCESS);
+  CUmemAccess_flags flags = Get(cuda().cuMemPoolGetAccess, pool_, &location);
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   location = DeviceLocation(999);
   EXPECT_EQ(cuda().cuMemPoolGetAccess(&flags, pool_, &location), CUDA_ERROR_INVALID_VALUE);
@@ -419,15 +378,13 @@ TEST_F(AsyncMemory, TheOwnersAccessIsNotTakenAway) {
 
 TEST_F(AsyncMemory, APeerUsesItOnceGranted) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  const CUmemAccessDesc access = {.location = DeviceLocation(1), .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  ASSERT_EQ(cuda().cuMemPoolSetAccess(pool_, &access, 1), CUDA_SUCCESS);
+  ASSERT_EQ(SetAccess(DeviceLocation(1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
   const CUdeviceptr address = AllocateOn(stream_, 4096);
   Synchronise(stream_);
   PrimaryContext peer = PrimaryContext::Retain(driver(), 1).value();
   {
     ContextGuard current(driver(), peer);
-    Fill(address, 9, 4096);
-    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    FillAndWait(address, 9, 4096);
   }
   EXPECT_EQ(Read(address, 16), std::vector<uint8_t>(16, 9));
   FreeOn(stream_, address);

@@ -3,12 +3,9 @@
 // Sources: the driver API's sections "Stream Management" (cuStreamBeginCapture, cuStreamEndCapture,
 // cuStreamIsCapturing, cuStreamGetCaptureInfo, cuThreadExchangeStreamCaptureMode) and "Data types" (the errors), and
 // what an H200 with driver 580 answered to the same calls.
-#include <cuda.h>
-
 #include <functional>
 #include <future>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/driver/capturing.h"
@@ -44,24 +41,25 @@ class Captures : public Capturing<ConformanceTest> {
     const CUresult result = cuda().cuMemAlloc(&address, kBytes);
     return result == CUDA_SUCCESS ? cuda().cuMemFree(address) : result;
   }
-  CUresult EndInto(CUstream stream, CUgraph* graph) { return cuda().cuStreamEndCapture(stream, graph); }
+
+  const CUdeviceptr memory_ = Allocate(2 * kBytes);
+  const CUstream forked_ = MakeStream(CU_STREAM_NON_BLOCKING);
+  const CUevent event_ = MakeEvent();
 };
 
 TEST_F(Captures, TakeOperationsInsteadOfRunningThem) {
-  const CUdeviceptr memory = Allocate(kBytes);
-  Fill(memory, 1, kBytes);
+  Fill(memory_, 1, kBytes);
   const CUstream stream = BeginOnNewStream();
   EXPECT_EQ(StatusOf(stream), kActive);
-  Fill(memory, 2, kBytes, stream);
+  Fill(memory_, 2, kBytes, stream);
   const CUgraph graph = End(stream);
   EXPECT_EQ(StatusOf(stream), kNone);
   EXPECT_EQ(NodesOf(graph), 1u);
   ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(Read(memory, kBytes), std::vector<uint8_t>(kBytes, 1));
+  EXPECT_EQ(Read(memory_, kBytes), std::vector<uint8_t>(kBytes, 1));
 }
 
 TEST_F(Captures, TellTheirIdTheirGraphAndWhatTheNextNodeDependsOn) {
-  const CUdeviceptr memory = Allocate(kBytes);
   const CUstream stream = BeginOnNewStream();
   CUstreamCaptureStatus status = kNone;
   cuuint64_t id = 0;
@@ -73,7 +71,7 @@ TEST_F(Captures, TellTheirIdTheirGraphAndWhatTheNextNodeDependsOn) {
   EXPECT_EQ(status, kActive);
   EXPECT_NE(graph, nullptr);
   EXPECT_EQ(count, 0u);
-  Fill(memory, 1, kBytes, stream);
+  Fill(memory_, 1, kBytes, stream);
   ASSERT_EQ(cuda().cuStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &dependencies, &edges, &count),
             CUDA_SUCCESS);
   EXPECT_EQ(count, 1u);
@@ -104,49 +102,42 @@ TEST_F(Captures, AreNotOfTheLegacyStream) {
 }
 
 TEST_F(Captures, OfAThreadsOwnStreamWork) {
-  const CUdeviceptr memory = Allocate(kBytes);
   Begin(CU_STREAM_PER_THREAD);
-  Fill(memory, 1, kBytes, CU_STREAM_PER_THREAD);
+  Fill(memory_, 1, kBytes, CU_STREAM_PER_THREAD);
   EXPECT_EQ(NodesOf(End(CU_STREAM_PER_THREAD)), 1u);
 }
 
 TEST_F(Captures, ForkToAStreamThatWaitsAndJoin) {
-  const CUdeviceptr memory = Allocate(2 * kBytes);
-  const CUstream forked = MakeStream(CU_STREAM_NON_BLOCKING);
   const CUstream stream = BeginOnNewStream();
-  Order(stream, forked);
-  EXPECT_EQ(StatusOf(forked), kActive);
-  Fill(memory, 1, kBytes, stream);
-  Fill(memory + kBytes, 2, kBytes, forked);
-  Order(forked, stream);
+  Order(stream, forked_);
+  EXPECT_EQ(StatusOf(forked_), kActive);
+  Fill(memory_, 1, kBytes, stream);
+  Fill(memory_ + kBytes, 2, kBytes, forked_);
+  Order(forked_, stream);
   EXPECT_EQ(NodesOf(End(stream)), 2u) << "records and waits are order, not nodes";
-  EXPECT_EQ(StatusOf(forked), kNone);
+  EXPECT_EQ(StatusOf(forked_), kNone);
 }
 
 TEST_F(Captures, FailWhereAForkIsNotJoined) {
-  const CUdeviceptr memory = Allocate(kBytes);
-  const CUstream forked = MakeStream(CU_STREAM_NON_BLOCKING);
   const CUstream stream = BeginOnNewStream();
-  Order(stream, forked);
-  Fill(memory, 1, kBytes, forked);
+  Order(stream, forked_);
+  Fill(memory_, 1, kBytes, forked_);
   EndFails(stream, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-  EXPECT_EQ(StatusOf(forked), kNone);
-  Fill(memory, 1, kBytes, forked);
+  EXPECT_EQ(StatusOf(forked_), kNone);
+  Fill(memory_, 1, kBytes, forked_);
 }
 
 TEST_F(Captures, AForkWithoutNodesNeedsNoJoin) {
-  const CUstream forked = MakeStream(CU_STREAM_NON_BLOCKING);
   const CUstream stream = BeginOnNewStream();
-  Order(stream, forked);
+  Order(stream, forked_);
   End(stream);
 }
 
 TEST_F(Captures, EndOnTheStreamWhereTheyBegan) {
-  const CUstream forked = MakeStream(CU_STREAM_NON_BLOCKING);
   const CUstream stream = BeginOnNewStream();
-  Order(stream, forked);
-  EXPECT_EQ(cuda().cuStreamBeginCapture(forked, kGlobal), CUDA_ERROR_ILLEGAL_STATE);
-  EndFails(forked, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+  Order(stream, forked_);
+  EXPECT_EQ(cuda().cuStreamBeginCapture(forked_, kGlobal), CUDA_ERROR_ILLEGAL_STATE);
+  EndFails(forked_, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   EXPECT_EQ(StatusOf(stream), kInvalidated);
   EndFails(stream, kWasInvalidated);
 }
@@ -154,27 +145,24 @@ TEST_F(Captures, EndOnTheStreamWhereTheyBegan) {
 TEST_F(Captures, DoNotMerge) {
   const CUstream first = BeginOnNewStream();
   const CUstream second = BeginOnNewStream();
-  const CUevent event = MakeEvent();
-  ASSERT_EQ(cuda().cuEventRecord(event, first), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamWaitEvent(second, event, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
+  ASSERT_EQ(cuda().cuEventRecord(event_, first), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(second, event_, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
   EndFails(first, kWasInvalidated);
   EndFails(second, kWasInvalidated);
 }
 
 TEST_F(Captures, DoNotWaitForWhatIsOutside) {
-  const CUevent event = MakeEvent();
   const CUstream stream = BeginOnNewStream();
-  EXPECT_EQ(cuda().cuStreamWaitEvent(stream, event, 0), CUDA_SUCCESS) << "never recorded";
-  ASSERT_EQ(cuda().cuEventRecord(event, MakeStream(CU_STREAM_NON_BLOCKING)), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamWaitEvent(stream, event, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(stream, event_, 0), CUDA_SUCCESS) << "never recorded";
+  ASSERT_EQ(cuda().cuEventRecord(event_, MakeStream(CU_STREAM_NON_BLOCKING)), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(stream, event_, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   EndFails(stream, kWasInvalidated);
 }
 
 TEST_F(Captures, BreakWhenTheirStreamsAreAskedForProgressOrTheirNumber) {
-  const CUstream forked = MakeStream(CU_STREAM_NON_BLOCKING);
   const auto breaks = [&](const char* what, const std::function<CUresult(CUstream)>& ask) {
     const CUstream stream = BeginOnNewStream(kRelaxed);
-    Order(stream, forked);
+    Order(stream, forked_);
     EXPECT_EQ(ask(stream), kUnsupported) << what;
     EXPECT_EQ(StatusOf(stream), kInvalidated) << what;
     EndFails(stream, kWasInvalidated);
@@ -186,55 +174,49 @@ TEST_F(Captures, BreakWhenTheirStreamsAreAskedForProgressOrTheirNumber) {
     EXPECT_EQ(cuda().cuStreamGetId(MakeStream(), &id), CUDA_SUCCESS) << "of another stream it may be asked";
     return cuda().cuStreamGetId(stream, &id);
   });
-  breaks("query of a fork", [&](CUstream) { return cuda().cuStreamQuery(forked); });
+  breaks("query of a fork", [&](CUstream) { return cuda().cuStreamQuery(forked_); });
   breaks("the whole context", [&](CUstream) { return cuda().cuCtxSynchronize(); });
   breaks("by another thread", [&](CUstream) { return OnAnotherThread([&] { return cuda().cuCtxSynchronize(); }); });
 }
 
 TEST_F(Captures, BreakWhenTheirEventsAreAskedForProgress) {
-  const CUevent event = MakeEvent();
   for (const auto ask : {cuda().cuEventQuery, cuda().cuEventSynchronize}) {
     const CUstream stream = BeginOnNewStream(kRelaxed);
-    ASSERT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
-    EXPECT_EQ(ask(event), CUDA_ERROR_CAPTURED_EVENT);
+    ASSERT_EQ(cuda().cuEventRecord(event_, stream), CUDA_SUCCESS);
+    EXPECT_EQ(ask(event_), CUDA_ERROR_CAPTURED_EVENT);
     EndFails(stream, kWasInvalidated);
   }
 }
 
 TEST_F(Captures, LeaveEventsThatAreNoUseUntilTheyAreRecordedAgain) {
-  const CUevent event = MakeEvent();
   const CUstream stream = BeginOnNewStream();
-  ASSERT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventRecord(event_, stream), CUDA_SUCCESS);
   End(stream);
-  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuda().cuEventSynchronize(event), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuda().cuStreamWaitEvent(MakeStream(), event, 0), CUDA_ERROR_INVALID_VALUE);
-  ASSERT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuEventSynchronize(event), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventQuery(event_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuEventSynchronize(event_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(MakeStream(), event_, 0), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuda().cuEventRecord(event_, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventSynchronize(event_), CUDA_SUCCESS);
 }
 
 TEST_F(Captures, OnceBrokenRefuseEverythingButTheirEnd) {
-  const CUdeviceptr memory = Allocate(kBytes);
-  const CUevent event = MakeEvent();
   const CUstream stream = BeginOnNewStream();
   EXPECT_EQ(cuda().cuStreamQuery(stream), kUnsupported);
-  EXPECT_EQ(cuda().cuMemsetD8Async(memory, 1, kBytes, stream), kWasInvalidated);
-  EXPECT_EQ(cuda().cuEventRecord(event, stream), kWasInvalidated);
-  EXPECT_EQ(cuda().cuStreamWaitEvent(stream, event, 0), kWasInvalidated);
+  EXPECT_EQ(cuda().cuMemsetD8Async(memory_, 1, kBytes, stream), kWasInvalidated);
+  EXPECT_EQ(cuda().cuEventRecord(event_, stream), kWasInvalidated);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(stream, event_, 0), kWasInvalidated);
   EXPECT_EQ(cuda().cuStreamBeginCapture(stream, kGlobal), CUDA_ERROR_ILLEGAL_STATE);
   EXPECT_EQ(cuda().cuStreamQuery(stream), kUnsupported);
   EndFails(stream, kWasInvalidated);
   EXPECT_EQ(StatusOf(stream), kNone);
-  Fill(memory, 1, kBytes, stream);
+  Fill(memory_, 1, kBytes, stream);
 }
 
 TEST_F(Captures, OfABlockingStreamForbidTheLegacyStream) {
-  const CUdeviceptr memory = Allocate(kBytes);
-  const CUevent event = MakeEvent();
   const CUstream stream = MakeStream(CU_STREAM_DEFAULT);
   const std::vector<std::function<CUresult()>> uses = {
-      [&] { return cuda().cuMemsetD8Async(memory, 1, kBytes, nullptr); },
-      [&] { return cuda().cuEventRecord(event, CU_STREAM_LEGACY); },
+      [&] { return cuda().cuMemsetD8Async(memory_, 1, kBytes, nullptr); },
+      [&] { return cuda().cuEventRecord(event_, CU_STREAM_LEGACY); },
       [&] { return cuda().cuStreamQuery(nullptr); },
       [&] { return cuda().cuStreamBeginCapture(nullptr, kRelaxed); },
   };
@@ -249,14 +231,12 @@ TEST_F(Captures, OfABlockingStreamForbidTheLegacyStream) {
 }
 
 TEST_F(Captures, OfANonBlockingStreamLeaveTheLegacyStreamAlone) {
-  const CUdeviceptr memory = Allocate(kBytes);
   const CUstream stream = BeginOnNewStream();
-  Fill(memory, 1, kBytes);
+  Fill(memory_, 1, kBytes);
   EXPECT_EQ(StatusOf(nullptr), kNone);
   EXPECT_EQ(StatusOf(stream), kActive);
-  const CUevent event = MakeEvent();
-  ASSERT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamWaitEvent(nullptr, event, 0), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  ASSERT_EQ(cuda().cuEventRecord(event_, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(nullptr, event_, 0), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   EndFails(stream, kWasInvalidated);
 }
 
@@ -273,39 +253,29 @@ class UnsafeCalls : public Captures {
              }},
             {"cuEventQuery", [&] { return cuda().cuEventQuery(event_); }},
             {"cuEventSynchronize", [&] { return cuda().cuEventSynchronize(event_); }},
-            {"cuStreamQuery", [&] { return cuda().cuStreamQuery(other_); }},
-            {"cuStreamSynchronize", [&] { return cuda().cuStreamSynchronize(other_); }}};
+            {"cuStreamQuery", [&] { return cuda().cuStreamQuery(forked_); }},
+            {"cuStreamSynchronize", [&] { return cuda().cuStreamSynchronize(forked_); }}};
   }
-  void ExpectEach(CUstreamCaptureMode mode, bool from_another_thread, CUresult answer) {
+  void ExpectEach(CUstreamCaptureMode mode, CUresult own_thread, CUresult other_thread) {
     for (const auto& [name, call] : Calls()) {
-      const CUstream stream = BeginOnNewStream(mode);
-      EXPECT_EQ(from_another_thread ? OnAnotherThread(call) : call(), answer) << name;
-      if (answer == CUDA_SUCCESS) {
-        End(stream);
-      } else {
-        EndFails(stream, kWasInvalidated);
+      for (const bool own : {true, false}) {
+        const CUresult expected = own ? own_thread : other_thread;
+        const CUstream stream = BeginOnNewStream(mode);
+        EXPECT_EQ(own ? call() : OnAnotherThread(call), expected) << name;
+        EXPECT_EQ(End(stream, expected == CUDA_SUCCESS ? CUDA_SUCCESS : kWasInvalidated) != nullptr,
+                  expected == CUDA_SUCCESS);
       }
     }
   }
-
-  const CUevent event_ = MakeEvent();
-  const CUstream other_ = MakeStream(CU_STREAM_NON_BLOCKING);
 };
 
-TEST_F(UnsafeCalls, AreRefusedToEveryThreadByAGlobalCapture) {
-  ExpectEach(kGlobal, false, kUnsupported);
-  ExpectEach(kGlobal, true, kUnsupported);
-}
+TEST_F(UnsafeCalls, AreRefusedToEveryThreadByAGlobalCapture) { ExpectEach(kGlobal, kUnsupported, kUnsupported); }
 
 TEST_F(UnsafeCalls, AreRefusedToItsOwnThreadByAThreadLocalCapture) {
-  ExpectEach(kThreadLocal, false, kUnsupported);
-  ExpectEach(kThreadLocal, true, CUDA_SUCCESS);
+  ExpectEach(kThreadLocal, kUnsupported, CUDA_SUCCESS);
 }
 
-TEST_F(UnsafeCalls, AreAllowedInARelaxedCapture) {
-  ExpectEach(kRelaxed, false, CUDA_SUCCESS);
-  ExpectEach(kRelaxed, true, CUDA_SUCCESS);
-}
+TEST_F(UnsafeCalls, AreAllowedInARelaxedCapture) { ExpectEach(kRelaxed, CUDA_SUCCESS, CUDA_SUCCESS); }
 
 TEST_F(UnsafeCalls, AreAllowedToAThreadThatIsRelaxed) {
   const CUstream stream = BeginOnNewStream();
@@ -341,20 +311,14 @@ TEST_F(Captures, AllowWhatOnlyMakesAndMaps) {
 TEST_F(Captures, EndOnTheThreadWhereTheyBeganUnlessRelaxed) {
   for (const CUstreamCaptureMode mode : {kGlobal, kThreadLocal}) {
     const CUstream stream = BeginOnNewStream(mode);
-    CUgraph graph = nullptr;
-    EXPECT_EQ(OnAnotherThread([&] { return EndInto(stream, &graph); }), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    EXPECT_EQ(graph, nullptr);
+    OnAnotherThread([&] { return EndFails(stream, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD), CUDA_SUCCESS; });
     EXPECT_EQ(StatusOf(stream), kNone) << "it has ended all the same";
   }
-  const CUstream stream = BeginOnNewStream(kRelaxed);
-  CUgraph graph = nullptr;
-  EXPECT_EQ(OnAnotherThread([&] { return EndInto(stream, &graph); }), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  OnAnotherThread([&, stream = BeginOnNewStream(kRelaxed)] { return End(stream), CUDA_SUCCESS; });
 }
 
 TEST_F(Captures, EndWithTheirStream) {
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = Get(cuda().cuStreamCreate, CU_STREAM_NON_BLOCKING);
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream, kGlobal), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
   EXPECT_EQ(AllocateAndFree(), CUDA_SUCCESS) << "nothing captures any more";

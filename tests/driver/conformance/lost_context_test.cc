@@ -1,6 +1,4 @@
 // Access to memory without permission. A program of its own, because on hardware it may cost the context.
-#include <cuda.h>
-
 #include "src/library/driver/diagnosis.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
@@ -14,7 +12,7 @@ TEST_F(LostContext, MemoryWithoutAccessIsNotCopied) {
   PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   ContextGuard current(driver(), context);
   const CUmemLocation location = DeviceLocation(0);
-  MappedMemory mapped = MappedMemory::Make(driver(), location, GranularityAt(driver(), location), std::nullopt).value();
+  MappedMemory mapped(driver(), location, GranularityAt(driver(), location), std::nullopt);
   std::vector<uint8_t> values(4096);
   const CUresult result = cuda.cuMemcpyDtoH(values.data(), mapped.address(), values.size());
   EXPECT_NE(result, CUDA_SUCCESS);

@@ -1,6 +1,4 @@
 // cudaMalloc memory and pinned memory, pointer attributes, copies and memsets.
-#include <cuda.h>
-
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -12,13 +10,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-class Memory : public ConformanceTest {
- protected:
-  template <typename T>
-  CUresult Ask(CUpointer_attribute attribute, CUdeviceptr address, T& value) {
-    return cuda().cuPointerGetAttribute(&value, attribute, address);
-  }
-};
+using Memory = ConformanceTest;
 
 std::vector<uint8_t> Pattern(uint64_t bytes) {
   std::vector<uint8_t> values(bytes);
@@ -32,10 +24,8 @@ TEST_F(Memory, RefusesZeroBytes) {
 }
 
 TEST_F(Memory, MoreThanTheDeviceHasIsOutOfMemory) {
-  size_t free_bytes = 0;
   size_t total_bytes = 0;
-  ASSERT_EQ(cuda().cuMemGetInfo(&free_bytes, &total_bytes), CUDA_SUCCESS);
-  EXPECT_LE(free_bytes, total_bytes);
+  EXPECT_LE(Get(cuda().cuMemGetInfo, &total_bytes), total_bytes);
   CUdeviceptr address = 0;
   EXPECT_EQ(cuda().cuMemAlloc(&address, 2 * total_bytes), CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -43,8 +33,7 @@ TEST_F(Memory, MoreThanTheDeviceHasIsOutOfMemory) {
 TEST_F(Memory, IsAlignedForAnyType) { EXPECT_EQ(Allocate(1) % 256, 0u); }
 
 TEST_F(Memory, IsFreedOnlyOnce) {
-  CUdeviceptr address = 0;
-  ASSERT_EQ(cuda().cuMemAlloc(&address, 4096), CUDA_SUCCESS);
+  const CUdeviceptr address = Get(cuda().cuMemAlloc, 4096);
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
 }
@@ -62,55 +51,42 @@ TEST_F(Memory, APointerTellsItsAllocation) {
   ASSERT_EQ(cuda().cuMemGetAddressRange(&start, &bytes, base + 100), CUDA_SUCCESS);
   EXPECT_EQ(start, base);
   EXPECT_GE(bytes, 8192u);
-  ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, base + 100, start), CUDA_SUCCESS);
-  EXPECT_EQ(start, base);
+  EXPECT_EQ(AttributeOf<CUdeviceptr>(base + 100, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), base);
 }
 
 // Answers of an H200 (13.0).
 TEST_F(Memory, APointerTellsWhatItsMemoryIsNot) {
   MappedMemory mapped = MakeMapped(granularity());
-  void* pinned = nullptr;
-  ASSERT_EQ(cuda().cuMemAllocHost(&pinned, 4096), CUDA_SUCCESS);
+  const PinnedMemory pinned = PinnedMemory::Make(driver(), 4096).value();
   const CUdeviceptr plain = Allocate(4096);
-  for (const CUdeviceptr address : {plain + 100, mapped.address(), reinterpret_cast<CUdeviceptr>(pinned)}) {
-    unsigned managed = 7;
-    unsigned shared = 7;
-    ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, managed), CUDA_SUCCESS);
-    ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address, shared), CUDA_SUCCESS);
-    EXPECT_EQ(managed, 0u);
-    EXPECT_EQ(shared, address == plain + 100 ? 1u : 0u);
+  for (const CUdeviceptr address : {plain + 100, mapped.address(), pinned.address()}) {
+    EXPECT_EQ(AttributeOf<unsigned>(address, CU_POINTER_ATTRIBUTE_IS_MANAGED), 0u);
+    EXPECT_EQ(AttributeOf<unsigned>(address, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE),
+              address == plain + 100 ? 1u : 0u);
   }
-  EXPECT_EQ(cuda().cuMemFreeHost(pinned), CUDA_SUCCESS);
 }
 
 TEST_F(Memory, APointerTellsItsDeviceAndType) {
   MappedMemory mapped = MakeMapped(granularity());
   for (const CUdeviceptr address : {Allocate(4096), mapped.address() + 4096}) {
-    unsigned type = 0;
-    int device = -1;
-    ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, type), CUDA_SUCCESS);
-    EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_DEVICE});
-    ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, device), CUDA_SUCCESS);
-    EXPECT_EQ(device, 0);
+    EXPECT_EQ(AttributeOf<unsigned>(address, CU_POINTER_ATTRIBUTE_MEMORY_TYPE), unsigned{CU_MEMORYTYPE_DEVICE});
+    EXPECT_EQ(AttributeOf<int>(address, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL), 0);
   }
 }
 
 TEST_F(Memory, AForeignPointerTellsNothing) {
   unsigned type = 0;
   int on_the_stack = 0;
-  EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&on_the_stack), type),
-            CUDA_ERROR_INVALID_VALUE);
+  const auto address = reinterpret_cast<CUdeviceptr>(&on_the_stack);
+  EXPECT_EQ(cuda().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(Memory, APinnedPointerIsTheHostsToo) {
-  void* pinned = nullptr;
-  ASSERT_EQ(cuda().cuMemAllocHost(&pinned, 4096), CUDA_SUCCESS);
-  std::memset(pinned, 0x11, 4096);
-  unsigned type = 0;
-  EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(pinned), type), CUDA_SUCCESS);
-  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_HOST});
-  EXPECT_EQ(Read(reinterpret_cast<CUdeviceptr>(pinned), 4096), std::vector<uint8_t>(4096, 0x11));
-  EXPECT_EQ(cuda().cuMemFreeHost(pinned), CUDA_SUCCESS);
+  PinnedMemory pinned = PinnedMemory::Make(driver(), 4096).value();
+  std::memset(pinned.value().object, 0x11, 4096);
+  EXPECT_EQ(AttributeOf<unsigned>(pinned.address(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE), unsigned{CU_MEMORYTYPE_HOST});
+  EXPECT_EQ(Read(pinned.address(), 4096), std::vector<uint8_t>(4096, 0x11));
+  ExpectOk(pinned.Release());
 }
 
 TEST_F(Memory, ComesBackAsItWasCopied) {
@@ -149,12 +125,10 @@ TEST_F(Memory, IsSetInWordsOf32Bits) {
 TEST_F(Memory, IsCopiedBetweenDevices) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const CUdeviceptr from = Allocate(4096);
-  Fill(from, 0x42, 4096);
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  FillAndWait(from, 0x42, 4096);
   PrimaryContext peer = PrimaryContext::Retain(driver(), 1).value();
   ContextGuard current(driver(), peer);
-  CUdeviceptr to = 0;
-  ASSERT_EQ(cuda().cuMemAlloc(&to, 4096), CUDA_SUCCESS);
+  const CUdeviceptr to = Get(cuda().cuMemAlloc, 4096);
   EXPECT_EQ(cuda().cuMemcpyPeerAsync(to, peer.get(), from, context(), 4096, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Read(to, 4096), std::vector<uint8_t>(4096, 0x42));
   EXPECT_EQ(cuda().cuMemFree(to), CUDA_SUCCESS);
@@ -168,6 +142,8 @@ constexpr unsigned kForAll = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DE
 
 class HostRegistration : public ConformanceTest {
  protected:
+  CUresult Register() { return cuda().cuMemHostRegister(memory(), kBytes, kForAll); }
+  CUresult Unregister() { return cuda().cuMemHostUnregister(memory()); }
   uint8_t* memory() { return static_cast<uint8_t*>(memory_.get()); }
   CUdeviceptr address() { return reinterpret_cast<CUdeviceptr>(memory()); }
 
@@ -176,33 +152,30 @@ class HostRegistration : public ConformanceTest {
 };
 
 TEST_F(HostRegistration, LetsTheDeviceUseTheMemoryAtTheCpusAddresses) {
-  ASSERT_EQ(cuda().cuMemHostRegister(memory(), kBytes, kForAll), CUDA_SUCCESS);
+  ASSERT_EQ(Register(), CUDA_SUCCESS);
   for (const size_t offset : {size_t{0}, kPage}) {
-    CUdeviceptr of_device = 0;
-    EXPECT_EQ(cuda().cuMemHostGetDevicePointer(&of_device, memory() + offset, 0), CUDA_SUCCESS);
-    EXPECT_EQ(of_device, address() + offset);
+    EXPECT_EQ(Get(cuda().cuMemHostGetDevicePointer, memory() + offset, 0), address() + offset);
   }
-  Fill(address(), 0x3c, kBytes);
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  FillAndWait(address(), 0x3c, kBytes);
   EXPECT_EQ(memory()[kBytes - 1], 0x3c);
   std::memset(memory(), 0x4d, kBytes);
   EXPECT_EQ(Read(address(), kBytes), std::vector<uint8_t>(kBytes, 0x4d));
-  EXPECT_EQ(cuda().cuMemHostUnregister(memory()), CUDA_SUCCESS);
+  EXPECT_EQ(Unregister(), CUDA_SUCCESS);
 }
 
 TEST_F(HostRegistration, IsRefusedASecondTime) {
-  ASSERT_EQ(cuda().cuMemHostRegister(memory(), kBytes, kForAll), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuMemHostRegister(memory(), kBytes, kForAll), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-  EXPECT_EQ(cuda().cuMemHostUnregister(memory()), CUDA_SUCCESS);
+  ASSERT_EQ(Register(), CUDA_SUCCESS);
+  EXPECT_EQ(Register(), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  EXPECT_EQ(Unregister(), CUDA_SUCCESS);
 }
 
 TEST_F(HostRegistration, EndsOnce) {
-  EXPECT_EQ(cuda().cuMemHostUnregister(memory()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-  ASSERT_EQ(cuda().cuMemHostRegister(memory(), kBytes, kForAll), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuMemHostUnregister(memory()), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuMemHostUnregister(memory()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-  ASSERT_EQ(cuda().cuMemHostRegister(memory(), kBytes, kForAll), CUDA_SUCCESS) << "and may begin again";
-  EXPECT_EQ(cuda().cuMemHostUnregister(memory()), CUDA_SUCCESS);
+  EXPECT_EQ(Unregister(), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  ASSERT_EQ(Register(), CUDA_SUCCESS);
+  EXPECT_EQ(Unregister(), CUDA_SUCCESS);
+  EXPECT_EQ(Unregister(), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  ASSERT_EQ(Register(), CUDA_SUCCESS) << "and may begin again";
+  EXPECT_EQ(Unregister(), CUDA_SUCCESS);
 }
 
 TEST_F(HostRegistration, OfNothingAndWithUnknownFlagsIsRefused) {

@@ -1,8 +1,7 @@
 // ncclMemAlloc and ncclCommRegister: their results and grants.
-#include <cuda.h>
-#include <nccl.h>
-
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/driver/device_info.h"
@@ -16,109 +15,89 @@ class NcclMemory : public NcclTest {
   void SetUp() override {
     NcclTest::SetUp();
     if (!IsSkipped() && !nccl().has_local_registration()) GTEST_SKIP() << nccl().WhyNoLocalRegistration();
-    if (!IsSkipped()) Connect(1);
+    if (IsSkipped()) return;
+    Connect(1);
+    current_.emplace(driver(), ranks()[0].context);
   }
+  void TearDown() override {
+    for (void* const memory : allocated_) EXPECT_EQ(nccl().ncclMemFree(memory), ncclSuccess);
+  }
+
+  uint64_t granularity() { return GranularityAt(driver(), DeviceLocation(0)); }
+  CUdeviceptr Allocate(size_t bytes) {
+    allocated_.push_back(nullptr);
+    EXPECT_EQ(nccl().ncclMemAlloc(&allocated_.back(), bytes), ncclSuccess);
+    return reinterpret_cast<CUdeviceptr>(allocated_.back());
+  }
+  void* Register(CUdeviceptr address, size_t bytes) {
+    void* handle = nullptr;
+    EXPECT_EQ(nccl().ncclCommRegister(ranks()[0].communicator, ToPointer(address), bytes, &handle), ncclSuccess);
+    return handle;
+  }
+  void Deregister(void* handle) { EXPECT_EQ(nccl().ncclCommDeregister(ranks()[0].communicator, handle), ncclSuccess); }
+
+ private:
+  std::optional<ContextGuard> current_;
+  std::vector<void*> allocated_;
 };
 
 TEST_F(NcclMemory, IsAlignedAndRoundedToTheRecommendedGranularity) {
-  ContextGuard current(driver(), ranks()[0].context);
-  const uint64_t granularity = GranularityAt(driver(), DeviceLocation(0));
-  void* memory = nullptr;
-  ASSERT_EQ(nccl().ncclMemAlloc(&memory, granularity + 1), ncclSuccess);
-  const auto address = reinterpret_cast<CUdeviceptr>(memory);
-  EXPECT_EQ(address % granularity, 0u);
+  const CUdeviceptr address = Allocate(granularity() + 1);
+  EXPECT_EQ(address % granularity(), 0u);
   size_t bytes = 0;
   EXPECT_EQ(cuda().cuMemGetAddressRange(nullptr, &bytes, address), CUDA_SUCCESS);
-  EXPECT_EQ(bytes, 2 * granularity);
-  EXPECT_EQ(nccl().ncclMemFree(memory), ncclSuccess);
+  EXPECT_EQ(bytes, 2 * granularity());
 }
 
 TEST_F(NcclMemory, IsExportableAsAFileDescriptor) {
-  ContextGuard current(driver(), ranks()[0].context);
-  void* memory = nullptr;
-  ASSERT_EQ(nccl().ncclMemAlloc(&memory, kMiB), ncclSuccess);
-  CUmemGenericAllocationHandle handle = 0;
-  ASSERT_EQ(cuda().cuMemRetainAllocationHandle(&handle, memory), CUDA_SUCCESS);
-  CUmemAllocationProp properties = {};
-  EXPECT_EQ(cuda().cuMemGetAllocationPropertiesFromHandle(&properties, handle), CUDA_SUCCESS);
+  PhysicalMemory memory = PhysicalMemory::At(driver(), Allocate(kMiB), kMiB);
+  ASSERT_TRUE(memory.valid());
+  const CUmemAllocationProp properties = Get(cuda().cuMemGetAllocationPropertiesFromHandle, memory.get());
   EXPECT_NE(properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-  EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
-  EXPECT_EQ(nccl().ncclMemFree(memory), ncclSuccess);
+  ExpectOk(memory.Release());
 }
 
 TEST_F(NcclMemory, IsGrantedToEveryReachablePeer) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  ContextGuard current(driver(), ranks()[0].context);
-  void* memory = nullptr;
-  ASSERT_EQ(nccl().ncclMemAlloc(&memory, kMiB), ncclSuccess);
+  const CUdeviceptr address = Allocate(kMiB);
   for (const int peer : DescribeDevice(driver(), 0).value().reachable_peers) {
     const CUmemLocation location = DeviceLocation(peer);
-    unsigned long long flags = 0;
-    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, reinterpret_cast<CUdeviceptr>(memory)), CUDA_SUCCESS);
-    EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) << "peer " << peer;
+    EXPECT_EQ(Get(cuda().cuMemGetAccess, &location, address), CU_MEM_ACCESS_FLAGS_PROT_READWRITE) << "peer " << peer;
   }
-  EXPECT_EQ(nccl().ncclMemFree(memory), ncclSuccess);
 }
 
-TEST_F(NcclMemory, OfNoBytesIsANullPointer) {
-  ContextGuard current(driver(), ranks()[0].context);
-  void* memory = nullptr;
-  EXPECT_EQ(nccl().ncclMemAlloc(&memory, 0), ncclSuccess);
-  EXPECT_EQ(memory, nullptr);
-  EXPECT_EQ(nccl().ncclMemFree(nullptr), ncclSuccess);
-}
+TEST_F(NcclMemory, OfNoBytesIsANullPointer) { EXPECT_EQ(Allocate(0), 0u); }
 
 TEST_F(NcclMemory, RegisteredTwiceOrInPartHasOneHandle) {
-  std::vector<MappedMemory> memories = MakeMappedOnEachRank(GranularityAt(driver(), DeviceLocation(0)));
-  const CUdeviceptr address = memories[0].address();
-  const ncclComm_t communicator = ranks()[0].communicator;
-  ContextGuard kept(driver());
-  void* whole = nullptr;
-  void* again = nullptr;
-  void* part = nullptr;
-  ASSERT_EQ(nccl().ncclCommRegister(communicator, ToPointer(address), memories[0].bytes(), &whole), ncclSuccess);
-  ASSERT_EQ(nccl().ncclCommRegister(communicator, ToPointer(address), memories[0].bytes(), &again), ncclSuccess);
-  ASSERT_EQ(nccl().ncclCommRegister(communicator, ToPointer(address + 65536), 4096, &part), ncclSuccess);
+  const MappedMemory memory(driver(), DeviceLocation(0), granularity(), 0);
+  void* const whole = Register(memory.address(), memory.bytes());
   EXPECT_NE(whole, nullptr);
-  EXPECT_EQ(again, whole);
-  EXPECT_EQ(part, whole);
-  for (void* handle : {whole, again, part}) {
-    EXPECT_EQ(nccl().ncclCommDeregister(communicator, handle), ncclSuccess);
-  }
+  EXPECT_EQ(Register(memory.address(), memory.bytes()), whole) << "again";
+  EXPECT_EQ(Register(memory.address() + 65536, 4096), whole) << "a part";
+  for (int time = 0; time < 3; ++time) Deregister(whole);
 }
 
 TEST_F(NcclMemory, RegisteredWithAnOverlapHasAHandleOfItsOwn) {
-  const uint64_t granularity = GranularityAt(driver(), DeviceLocation(0));
-  std::vector<MappedMemory> memories = MakeMappedOnEachRank(2 * granularity);
-  const CUdeviceptr address = memories[0].address();
-  const ncclComm_t communicator = ranks()[0].communicator;
-  ContextGuard kept(driver());
-  void* first = nullptr;
-  void* second = nullptr;
-  ASSERT_EQ(nccl().ncclCommRegister(communicator, ToPointer(address), granularity, &first), ncclSuccess);
-  ASSERT_EQ(nccl().ncclCommRegister(communicator, ToPointer(address + granularity / 2), granularity, &second),
-            ncclSuccess);
+  const MappedMemory memory(driver(), DeviceLocation(0), 2 * granularity(), 0);
+  void* const first = Register(memory.address(), granularity());
+  void* const second = Register(memory.address() + granularity() / 2, granularity());
   EXPECT_NE(second, first);
-  EXPECT_EQ(nccl().ncclCommDeregister(communicator, second), ncclSuccess);
-  EXPECT_EQ(nccl().ncclCommDeregister(communicator, first), ncclSuccess);
+  Deregister(second);
+  Deregister(first);
 }
 
 TEST_F(NcclMemory, OfCudaMallocIsRegisteredToo) {
-  ContextGuard current(driver(), ranks()[0].context);
-  CUdeviceptr address = 0;
-  ASSERT_EQ(cuda().cuMemAlloc(&address, kMiB), CUDA_SUCCESS);
-  void* handle = nullptr;
-  EXPECT_EQ(nccl().ncclCommRegister(ranks()[0].communicator, ToPointer(address), kMiB, &handle), ncclSuccess);
-  EXPECT_EQ(nccl().ncclCommDeregister(ranks()[0].communicator, handle), ncclSuccess);
+  const CUdeviceptr address = Get(cuda().cuMemAlloc, kMiB);
+  Deregister(Register(address, kMiB));
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
 }
 
 TEST_F(NcclMemory, AsAWindowBeginsAtAMultipleOf4096) {
   COMMPOOL_REQUIRE_EMULATOR("NCCL 2.28.9 leaks a registration when it refuses (src/dev_runtime.cc)");
-  std::vector<MappedMemory> memories = MakeMappedOnEachRank(GranularityAt(driver(), DeviceLocation(0)));
+  const MappedMemory memory(driver(), DeviceLocation(0), granularity(), 0);
   ncclWindow_t window = nullptr;
-  EXPECT_EQ(nccl().ncclCommWindowRegister(ranks()[0].communicator, ToPointer(memories[0].address() + 100), 4096,
-                                          &window, NCCL_WIN_COLL_SYMMETRIC),
+  EXPECT_EQ(nccl().ncclCommWindowRegister(ranks()[0].communicator, ToPointer(memory.address() + 100), 4096, &window,
+                                          NCCL_WIN_COLL_SYMMETRIC),
             ncclInvalidArgument);
   EXPECT_EQ(window, nullptr);
 }
@@ -141,14 +120,6 @@ class NcclCommunicator : public NcclTest {
     std::vector<ncclComm_t> children(ranks().size());
     Grouped([&](Rank& rank) { EXPECT_EQ(split(rank, &OfRank(children, rank)), ncclSuccess); });
     return children;
-  }
-
-  void ExpectPlace(ncclComm_t communicator, int expected_rank, int expected_size) {
-    int value = -1;
-    EXPECT_EQ(nccl().ncclCommUserRank(communicator, &value), ncclSuccess);
-    EXPECT_EQ(value, expected_rank);
-    EXPECT_EQ(nccl().ncclCommCount(communicator, &value), ncclSuccess);
-    EXPECT_EQ(value, expected_size);
   }
 
   ncclResult_t Poll(ncclComm_t communicator) {

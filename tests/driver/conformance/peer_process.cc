@@ -9,9 +9,12 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <string>
+#include <utility>
 
-#include "tests/driver/conformance/peer_work.h"
+#include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {
 
@@ -57,25 +60,96 @@ bool Receive(int socket, Message* message, FileDescriptor* received) {
 }
 
 template <typename Function>
-void Find(Function* function, const char* name) {
+Function Find(const char* name) {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);  // the tests' driver is open already
-  *function = library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr) {
+  void* const function = library == nullptr ? nullptr : dlsym(library, name);
+  if (function == nullptr) {
     std::fprintf(stderr, "the driver has no %s\n", name);
     std::exit(1);
   }
+  return reinterpret_cast<Function>(function);
 }
+
+constexpr uint64_t kFilled = 4096;
+constexpr CUmemLocation kDevice = DeviceLocation(0);
+
+// What a peer does on request. It has device 0, one piece of memory and one event.
+class PeerWork {
+ public:
+  CUresult Do(const Request& request, const FileDescriptor& received, Answer* answer, FileDescriptor* exported) {
+    CUresult result = CUDA_SUCCESS;
+    switch (request.ask) {
+      case Ask::kMakeShareable:
+        return Keep(MappedMemory(driver_, kDevice, request.value, 0));
+      case Ask::kExport:
+        *exported = memory_->physical().Export().value();
+        return CUDA_SUCCESS;
+      case Ask::kImport:  // tests share pieces of one granularity
+        return Keep({PhysicalMemory::Import(driver_, received, GranularityAt(driver_, kDevice)).value(), 0});
+      case Ask::kUnmap:
+        memory_->Release().or_throw();
+        return CUDA_SUCCESS;
+      case Ask::kAllocate:
+        return cuda_.cuMemAlloc(&address_, request.value);
+      case Ask::kFree:
+        return cuda_.cuMemFree(address_);
+      case Ask::kGetMemory:
+        return Ipc().get_memory(&answer->handle.memory, address_ + request.value);
+      case Ask::kOpenMemory:
+        return Ipc().open_memory(&address_, request.handle.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+      case Ask::kCloseMemory:
+        return Ipc().close_memory(address_);
+      case Ask::kFill:
+        result = cuda_.cuMemsetD8Async(address_, static_cast<unsigned char>(request.value), kFilled, nullptr);
+        return result == CUDA_SUCCESS ? cuda_.cuCtxSynchronize() : result;
+      case Ask::kRead:
+        return cuda_.cuMemcpyDtoH(&answer->value, address_, 1);
+      case Ask::kMakeEvent:
+        return cuda_.cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+      case Ask::kGetEvent:
+        return Ipc().get_event(&answer->handle.event, event_);
+      case Ask::kOpenEvent:
+        return Ipc().open_event(&event_, request.handle.event);
+      case Ask::kRecordBehindABlock:
+        result = cuda_.cuLaunchHostFunc(
+            nullptr, [](void* block) { static_cast<std::promise<void>*>(block)->get_future().wait(); }, &block_);
+        return result == CUDA_SUCCESS ? cuda_.cuEventRecord(event_, nullptr) : result;
+      case Ask::kUnblock:
+        block_.set_value();
+        return cuda_.cuCtxSynchronize();
+      case Ask::kQueryEvent:
+        return cuda_.cuEventQuery(event_);
+      case Ask::kDestroyEvent:
+        return cuda_.cuEventDestroy(event_);
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+
+ private:
+  CUresult Keep(MappedMemory memory) {
+    memory_ = std::move(memory);
+    address_ = memory_->address();
+    return CUDA_SUCCESS;
+  }
+
+  const Driver& driver_ = *SharedDriver();
+  const CudaDriver& cuda_ = driver_.cuda;
+  const PrimaryContext context_ = PrimaryContext::Retain(driver_, 0).value();
+  const ContextGuard current_{driver_, context_};
+  std::optional<MappedMemory> memory_;
+  CUdeviceptr address_ = 0;
+  CUevent event_ = nullptr;
+  std::promise<void> block_;
+};
 
 [[noreturn]] void Serve(int socket) {
   PeerWork work;
   Request request;
-  FileDescriptor received;
-  while (Receive(socket, &request, &received)) {
-    int descriptor = -1;
-    const Answer answer = work.Do(request, received.valid() ? received.get() : -1, &descriptor);
-    received = FileDescriptor();
-    if (!Send(socket, answer, descriptor)) break;
-    if (descriptor >= 0) close(descriptor);
+  for (FileDescriptor received; Receive(socket, &request, &received); received = FileDescriptor()) {
+    FileDescriptor exported;
+    Answer answer;
+    answer.result = work.Do(request, received, &answer, &exported);
+    if (!Send(socket, answer, exported.get())) break;
   }
   _exit(0);
 }
@@ -83,15 +157,11 @@ void Find(Function* function, const char* name) {
 }  // namespace
 
 const IpcFunctions& Ipc() {
-  static const IpcFunctions functions = [] {
-    IpcFunctions found;
-    Find(&found.get_memory, "cuIpcGetMemHandle");
-    Find(&found.open_memory, "cuIpcOpenMemHandle_v2");
-    Find(&found.close_memory, "cuIpcCloseMemHandle");
-    Find(&found.get_event, "cuIpcGetEventHandle");
-    Find(&found.open_event, "cuIpcOpenEventHandle");
-    return found;
-  }();
+  static const IpcFunctions functions = {Find<decltype(&cuIpcGetMemHandle)>("cuIpcGetMemHandle"),
+                                         Find<decltype(&cuIpcOpenMemHandle)>("cuIpcOpenMemHandle_v2"),
+                                         Find<decltype(&cuIpcCloseMemHandle)>("cuIpcCloseMemHandle"),
+                                         Find<decltype(&cuIpcGetEventHandle)>("cuIpcGetEventHandle"),
+                                         Find<decltype(&cuIpcOpenEventHandle)>("cuIpcOpenEventHandle")};
   return functions;
 }
 
@@ -108,34 +178,19 @@ PeerProcess::PeerProcess() {
   close(ends[1]);
 }
 
-Answer PeerProcess::Exchange(const Request& request, int descriptor, FileDescriptor* received) {
+Answer PeerProcess::Do(const Request& request, int sent, FileDescriptor* received) {
   Answer answer;
-  if (Send(socket_.get(), request, descriptor) && Receive(socket_.get(), &answer, received)) return answer;
+  FileDescriptor none;
+  const bool was_sent = Send(socket_.get(), request, sent);
+  if (was_sent && Receive(socket_.get(), &answer, received == nullptr ? &none : received)) return answer;
   ADD_FAILURE() << "the other process is gone";
-  return {CUDA_ERROR_UNKNOWN, 0, {}};
+  return {.result = CUDA_ERROR_UNKNOWN};
 }
 
-Answer PeerProcess::Do(Ask ask, uint64_t value) {
-  FileDescriptor none;
-  return Exchange({ask, value, {}}, -1, &none);
-}
-
-Answer PeerProcess::Do(Ask ask, const void* handle) {
-  FileDescriptor none;
-  Request request{ask, 0, {}};
-  std::memcpy(request.handle, handle, sizeof(request.handle));
-  return Exchange(request, -1, &none);
-}
-
-Answer PeerProcess::Import(int descriptor) {
-  FileDescriptor none;
-  return Exchange({Ask::kImport, 0, {}}, descriptor, &none);
-}
-
-FileDescriptor PeerProcess::Export() {
-  FileDescriptor exported;
-  EXPECT_EQ(Exchange({Ask::kExport, 0, {}}, -1, &exported).result, CUDA_SUCCESS);
-  return exported;
+Answer PeerProcess::Must(const Request& request, int sent, FileDescriptor* received) {
+  const Answer answer = Do(request, sent, received);
+  EXPECT_EQ(answer.result, CUDA_SUCCESS) << "of the other process, asked for " << static_cast<int>(request.ask);
+  return answer;
 }
 
 void PeerProcess::End() {

@@ -31,40 +31,36 @@ enum class Ask {
   kUnmap,          // gives back what was made or imported
   kAllocate,       // `value` bytes of cuMemAlloc
   kFree,
-  kGetMemory,   // answers with the handle of the byte at `value`
-  kOpenMemory,  // answers with the address
+  kGetMemory,  // answers with the handle of the byte at `value`
+  kOpenMemory,
   kCloseMemory,
   kFill,  // the first 4096 bytes, with `value`
   kRead,  // answers with the first byte
   kMakeEvent,
   kGetEvent,
   kOpenEvent,
-  kRecord,      // after what was submitted
-  kBlock,       // submits work that runs until kUnblock
-  kUnblock,     // and waits for all work
-  kQueryEvent,  // answers with what cuEventQuery says
+  kRecordBehindABlock,  // after work that runs until kUnblock, once
+  kUnblock,             // and waits for all work
+  kQueryEvent,          // answers with what cuEventQuery says
   kDestroyEvent,
-  kFreeBytes,  // answers with the device's free memory
+};
+
+// Of memory or of an event.
+union IpcHandle {
+  CUipcMemHandle memory;
+  CUipcEventHandle event;
 };
 
 struct Request {
-  Ask ask = Ask::kFreeBytes;
+  Ask ask = Ask::kRead;
   uint64_t value = 0;
-  unsigned char handle[64] = {};
+  IpcHandle handle = {};
 };
 
 struct Answer {
   CUresult result = CUDA_SUCCESS;
   uint64_t value = 0;
-  unsigned char handle[64] = {};
-
-  template <typename IpcHandle>
-  IpcHandle As() const {
-    static_assert(sizeof(IpcHandle) == sizeof(handle));
-    IpcHandle typed;
-    __builtin_memcpy(&typed, handle, sizeof(handle));
-    return typed;
-  }
+  IpcHandle handle = {};
 };
 
 class PeerProcess {
@@ -74,19 +70,16 @@ class PeerProcess {
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
-  // Fails the test if the peer is gone.
-  Answer Do(Ask ask, uint64_t value = 0);
-  Answer Do(Ask ask, const void* handle);
-  Answer Import(int descriptor);
-  FileDescriptor Export();
+  // Fails the test if the peer is gone. `sent` goes with the request, `received` comes with the answer.
+  Answer Do(const Request& request, int sent = -1, FileDescriptor* received = nullptr);
+  // It must succeed.
+  Answer Must(const Request& request, int sent = -1, FileDescriptor* received = nullptr);
 
   // Ends it in order, or by SIGKILL; returns once it is gone.
   void End();
   void Kill();
 
  private:
-  Answer Exchange(const Request& request, int descriptor, FileDescriptor* received);
-
   pid_t process_ = -1;
   FileDescriptor socket_;
 };

@@ -1,7 +1,4 @@
 // Streams, events, host functions: the order of execution.
-#include <cuda.h>
-
-#include <future>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -12,102 +9,79 @@
 namespace commpool::internal::testing {
 namespace {
 
-// Host functions that write down the order in which they ran.
-class Journal {
- public:
-  void Add(int entry) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    entries_.push_back(entry);
+class Streams : public ConformanceTest {
+ protected:
+  // A host function that writes down that it ran.
+  void Append(int entry, CUstream stream) {
+    struct Note {
+      Streams& test;
+      int entry;
+    };
+    const auto run = [](void* context) {
+      const std::unique_ptr<Note> note(static_cast<Note*>(context));
+      const std::lock_guard<std::mutex> lock(note->test.mutex_);
+      note->test.entries_.push_back(note->entry);
+    };
+    EXPECT_EQ(cuda().cuLaunchHostFunc(stream, run, new Note{*this, entry}), CUDA_SUCCESS);
   }
-  std::vector<int> entries() {
-    std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int> Entries() {
+    const std::lock_guard<std::mutex> lock(mutex_);
     return entries_;
   }
+
+  const CUstream first_ = MakeStream(CU_STREAM_NON_BLOCKING);
+  const CUstream second_ = MakeStream(CU_STREAM_NON_BLOCKING);
+  const CUevent event_ = MakeEvent();
 
  private:
   std::mutex mutex_;
   std::vector<int> entries_;
 };
 
-class Streams : public ConformanceTest {
- protected:
-  void Append(int entry, CUstream stream) {
-    struct Note {
-      Journal& journal;
-      int entry;
-    };
-    const auto run = [](void* context) {
-      const std::unique_ptr<Note> note(static_cast<Note*>(context));
-      note->journal.Add(note->entry);
-    };
-    EXPECT_EQ(cuda().cuLaunchHostFunc(stream, run, new Note{journal_, entry}), CUDA_SUCCESS);
-  }
-
-  // Holds a stream until `release` is called.
-  void Hold(CUstream stream) {
-    const auto wait = [](void* context) { static_cast<std::promise<void>*>(context)->get_future().wait(); };
-    EXPECT_EQ(cuda().cuLaunchHostFunc(stream, wait, &gate_), CUDA_SUCCESS);
-  }
-  void Release() { gate_.set_value(); }
-
-  Journal journal_;
-  std::promise<void> gate_;
-};
-
 TEST_F(Streams, RunInTheOrderOfSubmission) {
   const CUstream stream = MakeStream();
   for (int entry = 0; entry < 5; ++entry) Append(entry, stream);
   ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(journal_.entries(), (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(Entries(), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
 TEST_F(Streams, AreNotReadyWhileTheirWorkRuns) {
-  const CUstream stream = MakeStream(CU_STREAM_NON_BLOCKING);
-  const CUevent event = MakeEvent();
-  Hold(stream);
-  ASSERT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_ERROR_NOT_READY);
-  Release();
-  ASSERT_EQ(cuda().cuEventSynchronize(event), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_SUCCESS);
+  Hold(first_);
+  ASSERT_EQ(cuda().cuEventRecord(event_, first_), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamQuery(first_), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(cuda().cuEventQuery(event_), CUDA_ERROR_NOT_READY);
+  LetGo();
+  ASSERT_EQ(cuda().cuEventSynchronize(event_), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventQuery(event_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamQuery(first_), CUDA_SUCCESS);
 }
 
 TEST_F(Streams, WaitForAnEventOfAnother) {
-  const CUstream first = MakeStream(CU_STREAM_NON_BLOCKING);
-  const CUstream second = MakeStream(CU_STREAM_NON_BLOCKING);
-  const CUevent event = MakeEvent();
-  Hold(first);
-  Append(1, first);
-  ASSERT_EQ(cuda().cuEventRecord(event, first), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(second, event, 0), CUDA_SUCCESS);
-  Append(2, second);
-  Release();
-  ASSERT_EQ(cuda().cuStreamSynchronize(second), CUDA_SUCCESS);
-  EXPECT_EQ(journal_.entries(), (std::vector<int>{1, 2}));
+  Hold(first_);
+  Append(1, first_);
+  Order(first_, second_);
+  Append(2, second_);
+  LetGo();
+  ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
+  EXPECT_EQ(Entries(), (std::vector<int>{1, 2}));
 }
 
 TEST_F(Streams, AWaitKeepsTheRecordThatItSaw) {
-  const CUstream first = MakeStream(CU_STREAM_NON_BLOCKING);
-  const CUstream second = MakeStream(CU_STREAM_NON_BLOCKING);
-  const CUevent event = MakeEvent();
-  ASSERT_EQ(cuda().cuEventRecord(event, first), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(second, event, 0), CUDA_SUCCESS);
-  Append(1, second);
-  ASSERT_EQ(cuda().cuStreamSynchronize(second), CUDA_SUCCESS);
-  Hold(first);
-  ASSERT_EQ(cuda().cuEventRecord(event, first), CUDA_SUCCESS);  // recorded again, and not passed
-  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_ERROR_NOT_READY);
-  EXPECT_EQ(cuda().cuStreamQuery(second), CUDA_SUCCESS);
-  Release();
+  ASSERT_EQ(cuda().cuEventRecord(event_, first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event_, 0), CUDA_SUCCESS);
+  Append(1, second_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
+  Hold(first_);
+  ASSERT_EQ(cuda().cuEventRecord(event_, first_), CUDA_SUCCESS);  // recorded again, and not passed
+  EXPECT_EQ(cuda().cuEventQuery(event_), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(cuda().cuStreamQuery(second_), CUDA_SUCCESS);
+  LetGo();
 }
 
 TEST_F(Streams, AnEventThatWasNeverRecordedHasPassed) {
-  const CUevent event = MakeEvent();
-  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamWaitEvent(MakeStream(), event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventQuery(event_), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(MakeStream(), event_, 0), CUDA_SUCCESS);
 }
 
 TEST_F(Streams, TheLegacyStreamStandsBetweenBlockingStreams) {
@@ -117,9 +91,9 @@ TEST_F(Streams, TheLegacyStreamStandsBetweenBlockingStreams) {
   Append(1, first);
   Append(2, CU_STREAM_LEGACY);
   Append(3, second);
-  Release();
+  LetGo();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(journal_.entries(), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(Entries(), (std::vector<int>{1, 2, 3}));
 }
 
 TEST_F(Streams, NullIsTheLegacyStream) {
@@ -127,20 +101,19 @@ TEST_F(Streams, NullIsTheLegacyStream) {
   Append(1, nullptr);
   Append(2, CU_STREAM_LEGACY);
   Append(3, nullptr);
-  Release();
+  LetGo();
   ASSERT_EQ(cuda().cuStreamSynchronize(CU_STREAM_LEGACY), CUDA_SUCCESS);
-  EXPECT_EQ(journal_.entries(), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(Entries(), (std::vector<int>{1, 2, 3}));
 }
 
 TEST_F(Streams, FinishTheirWorkAfterTheyAreDestroyed) {
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = Get(cuda().cuStreamCreate, CU_STREAM_NON_BLOCKING);
   Hold(stream);
   Append(1, stream);
   ASSERT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
-  Release();
+  LetGo();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(journal_.entries(), std::vector<int>{1});
+  EXPECT_EQ(Entries(), std::vector<int>{1});
 }
 
 TEST_F(Streams, TellTheirContextAndThatNothingIsCaptured) {
@@ -148,9 +121,7 @@ TEST_F(Streams, TellTheirContextAndThatNothingIsCaptured) {
   CUcontext context_of_stream = nullptr;
   ASSERT_EQ(cuda().cuStreamGetCtx(stream, &context_of_stream), CUDA_SUCCESS);
   EXPECT_EQ(context_of_stream, context());
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  ASSERT_EQ(cuda().cuStreamIsCapturing(stream, &status), CUDA_SUCCESS);
-  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+  EXPECT_EQ(StatusOf(stream), CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 TEST_F(Streams, TimePassesBetweenTimedEventsAlone) {
@@ -166,20 +137,12 @@ TEST_F(Streams, TimePassesBetweenTimedEventsAlone) {
 }
 
 TEST_F(Streams, ALaunchReadsAndWritesItsRanges) {
-  const CUstream stream = MakeStream(CU_STREAM_NON_BLOCKING);
   const CUdeviceptr from = Allocate(4096);
   const CUdeviceptr to = Allocate(4096);
-  Fill(from, 20, 4096, stream);
-  const auto add_one = [](const std::vector<const void*>& reads, const std::vector<void*>& writes) {
-    const auto* source = static_cast<const uint8_t*>(reads.at(0));
-    auto* target = static_cast<uint8_t*>(writes.at(0));
-    for (int index = 0; index < 4096; ++index) target[index] = static_cast<uint8_t>(source[index] + 1);
-  };
-  Status status = Launch(driver(), stream, {{from, 4096}}, {{to, 4096}}, add_one);
-  ASSERT_TRUE(status.ok()) << status.message();
-  status = Launch(driver(), stream, {{to, 4096}}, {{from, 4096}}, add_one);
-  ASSERT_TRUE(status.ok()) << status.message();
-  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  Fill(from, 20, 4096, first_);
+  AddOne(driver(), from, to, 4096, first_);
+  AddOne(driver(), to, from, 4096, first_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
   EXPECT_EQ(Read(to, 4096), std::vector<uint8_t>(4096, 21));
   EXPECT_EQ(Read(from, 4096), std::vector<uint8_t>(4096, 22));
 }

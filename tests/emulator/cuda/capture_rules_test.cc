@@ -1,5 +1,4 @@
 // What the emulator checks in captures, graphs and user objects beyond the answers of hardware.
-#include <functional>
 #include <future>
 #include <vector>
 
@@ -15,64 +14,45 @@ class CaptureRules : public Capturing<MachineTest> {
   CUstream Begin() { return BeginOnNewStream(CU_STREAM_CAPTURE_MODE_RELAXED); }
 };
 
-// One unit, mapped and granted to its device. The test or its end unmaps it.
-class Mapped {
- public:
-  Mapped(const Driver& driver, const CUmemAllocationProp& properties, uint64_t bytes)
-      : range_(AddressRange::Reserve(driver, bytes, 0).value()),
-        physical_(PhysicalMemory::Create(driver, bytes, properties).value()),
-        mapping_(Mapping::Map(driver, range_.address(), physical_).value()) {
-    EXPECT_TRUE(mapping_.SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
+class CapturedMemory : public CaptureRules {
+ protected:
+  void Use() { ASSERT_EQ(Launch(stream_, {{memory_.address(), kUnit}}), CUDA_SUCCESS); }
+  void ExpectReportOfUnmapping() {
+    memory_.Unmap();
+    ExpectOneReport({"unmapped while a live graph uses it"});
   }
-  CUdeviceptr address() const { return range_.address(); }
-  void Unmap() { EXPECT_TRUE(mapping_.Release().ok()); }
 
- private:
-  AddressRange range_;
-  PhysicalMemory physical_;
-  Mapping mapping_;
+  MappedMemory memory_ = Map();
+  const CUstream stream_ = Begin();
 };
 
-constexpr const char* kUnmapped = "unmapped while a live graph uses it";
-
-TEST_F(CaptureRules, MemoryIsNotUnmappedWhileAGraphNamesIt) {
-  Mapped memory(driver(), Properties(), kUnit);
-  const CUstream stream = Begin();
-  ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
-  End(stream);
-  memory.Unmap();
-  EXPECT_TRUE(AnyContains(TakeReports(), kUnmapped));
+TEST_F(CapturedMemory, IsNotUnmappedWhileAGraphNamesIt) {
+  Use();
+  End(stream_);
+  ExpectReportOfUnmapping();
 }
 
-TEST_F(CaptureRules, MemoryIsNotUnmappedWhileAnExecutableGraphNamesIt) {
-  Mapped memory(driver(), Properties(), kUnit);
-  const CUstream stream = Begin();
-  ASSERT_EQ(Launch(stream, {}, 1, {{memory.address(), kUnit}}), CUDA_SUCCESS);
-  const CUgraph graph = End(stream);
+TEST_F(CapturedMemory, IsNotUnmappedWhileAnExecutableGraphNamesIt) {
+  ASSERT_EQ(Launch(stream_, {}, 1, {{memory_.address(), kUnit}}), CUDA_SUCCESS);
+  const CUgraph graph = End(stream_);
   Instantiate(graph);
   ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
-  memory.Unmap();
-  EXPECT_TRUE(AnyContains(TakeReports(), kUnmapped));
+  ExpectReportOfUnmapping();
 }
 
-TEST_F(CaptureRules, MemoryIsNotUnmappedWhileACaptureNamesIt) {
-  Mapped memory(driver(), Properties(), kUnit);
-  const CUstream stream = Begin();
-  ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
-  memory.Unmap();
-  EXPECT_TRUE(AnyContains(TakeReports(), kUnmapped));
-  End(stream);
+TEST_F(CapturedMemory, IsNotUnmappedWhileACaptureNamesIt) {
+  Use();
+  ExpectReportOfUnmapping();
+  End(stream_);
 }
 
-TEST_F(CaptureRules, MemoryIsFreeOnceItsGraphsAreGone) {
-  Mapped memory(driver(), Properties(), kUnit);
-  const CUstream stream = Begin();
-  ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
-  const CUgraph graph = End(stream);
+TEST_F(CapturedMemory, IsFreeOnceItsGraphsAreGone) {
+  Use();
+  const CUgraph graph = End(stream_);
   const CUgraphExec executable = Instantiate(graph);
   ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
   ASSERT_EQ(Destroy(executable), CUDA_SUCCESS);
-  memory.Unmap();
+  memory_.Unmap();
 }
 
 // Loses a device that no other test uses.
@@ -85,7 +65,7 @@ TEST_F(LostByReplay, AReplayOverUnmappedMemoryLosesTheContext) {
   const CUstream stream = Begin();
   CUgraphExec executable = nullptr;
   {
-    Mapped memory(driver(), Properties(3), kUnit);
+    const MappedMemory memory = Map(3);
     ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
     executable = Instantiate(End(stream));
     ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS);
@@ -127,21 +107,16 @@ TEST_F(CaptureRules, AReplayTakesTheTimeOfItsLongestPath) {
   Order(forked, stream);
   ASSERT_EQ(Launch(stream, {}, 1000), CUDA_SUCCESS);
   const CUgraphExec executable = Instantiate(End(stream));
-  const CUevent start = MakeEvent();
-  const CUevent end = MakeEvent();
-  ASSERT_EQ(cuda().cuEventRecord(start, stream), CUDA_SUCCESS);
+  const CUevent start = Record(stream);
   ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuEventRecord(end, stream), CUDA_SUCCESS);
+  const CUevent end = Record(stream);
   ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  float milliseconds = 0;
-  ASSERT_EQ(cuda().cuEventElapsedTime(&milliseconds, start, end), CUDA_SUCCESS);
-  EXPECT_NEAR(milliseconds, 4.0, 0.1) << "virtual";
+  EXPECT_NEAR(MicrosecondsBetween(start, end), 4000, 100) << "virtual";
 }
 
 TEST_F(CaptureRules, LeftoversAreListed) {
   const std::vector<std::string> before = EmulatorLeaks();
-  const CUstream stream = MakeStream();
-  ASSERT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  const CUstream stream = Begin();
   EXPECT_TRUE(AnyContains(EmulatorLeaks(), "begun and not ended"));
   ASSERT_EQ(Launch(stream, {}), CUDA_SUCCESS);
   const CUgraph graph = End(stream);
@@ -194,8 +169,7 @@ TEST_F(CaptureRules, ACallbackCallsNoCuda) {
     size_t free = 0;
     self->result.set_value(self->driver.cuda.cuMemGetInfo(&free, nullptr));
   };
-  CUuserObject object = nullptr;
-  ASSERT_EQ(cuda().cuUserObjectCreate(&object, &seen, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_SUCCESS);
+  const CUuserObject object = Get(cuda().cuUserObjectCreate, &seen, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
   ASSERT_EQ(cuda().cuUserObjectRelease(object, 1), CUDA_SUCCESS);
   EXPECT_EQ(seen.result.get_future().get(), CUDA_ERROR_NOT_PERMITTED);
   EXPECT_TRUE(AnyContains(TakeReports(), "a user object's callback called CUDA: cuMemGetInfo"));
@@ -204,8 +178,7 @@ TEST_F(CaptureRules, ACallbackCallsNoCuda) {
 TEST_F(CaptureRules, AUserObjectIsNotReleasedMoreOftenThanItIsHeld) {
   std::promise<void> ended;
   const CUhostFn end = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
-  CUuserObject object = nullptr;
-  ASSERT_EQ(cuda().cuUserObjectCreate(&object, &ended, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_SUCCESS);
+  const CUuserObject object = Get(cuda().cuUserObjectCreate, &ended, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
   const CUgraph graph = End(Begin());
   EXPECT_EQ(cuda().cuGraphReleaseUserObject(graph, object, 1), CUDA_SUCCESS) << "as on hardware";
   EXPECT_TRUE(AnyContains(TakeReports(), "released too often"));
@@ -220,8 +193,7 @@ TEST_F(CaptureRules, CapturesOfOneThreadAreIndependent) {
   const CUstream second = Begin();
   ASSERT_EQ(Launch(first, {}), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuStreamQuery(second), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  CUgraph none = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(second, &none), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EndFails(second, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   EXPECT_EQ(NodesOf(End(first)), 1u);
 }
 
@@ -271,7 +243,7 @@ TEST_F(CaptureRules, ACaptureIsAnnouncedByItsOriginOrItsStream) {
   const CUstream stream = MakeStream();
   EXPECT_FALSE(is_unannounced(stream)) << "it does not capture";
   announce(stream, 1);
-  ASSERT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  Capturing::Begin(stream);
   Order(stream, forked);
   EXPECT_FALSE(is_unannounced(stream));
   EXPECT_FALSE(is_unannounced(forked)) << "its origin is";
@@ -290,16 +262,10 @@ TEST_F(CaptureRules, ACaptureIsAnnouncedByItsOriginOrItsStream) {
 
 // A pool allocates blocks for a capturing stream.
 
-class UnannouncedCaptures : public MachineTest {
+class UnannouncedCaptures : public Capturing<MachineTest> {
  protected:
-  UnannouncedCaptures() : segment_(Allocate()), stream_(MakeStream()) {}
+  UnannouncedCaptures() { Begin(stream_, CU_STREAM_CAPTURE_MODE_RELAXED); }
 
-  void Begin() { ASSERT_EQ(cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS); }
-  void End() {
-    CUgraph graph = nullptr;
-    ASSERT_EQ(cuda().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
-  }
   static void Announce(CUstream stream, int announced) {
     COMMPOOL_EXTENSION(commpoolEmulatorCaptureAnnounced)(stream, announced);
   }
@@ -307,53 +273,42 @@ class UnannouncedCaptures : public MachineTest {
     COMMPOOL_EXTENSION(commpoolEmulatorBlockAllocated)(segment_, 4096, stream, "grads");
   }
 
-  CUdeviceptr segment_;
-  CUstream stream_;
+  const CUdeviceptr segment_ = Allocate();
+  const CUstream stream_ = MakeStream();
 };
 
 TEST_F(UnannouncedCaptures, AreReportedWithThePoolTheBlockAndTheStream) {
-  Begin();
   AnnounceBlock(stream_);
-  End();
-  const std::vector<std::string> reports = TakeReports();
-  ASSERT_EQ(reports.size(), 1u);
-  for (const char* part : {"unannounced capture: pool grads serves stream ", " of device 0, which captures",
-                           "a block of 4096 bytes at 0x", "allocated at "}) {
-    EXPECT_NE(reports[0].find(part), std::string::npos) << part << " in " << reports[0];
-  }
+  End(stream_);
+  ExpectOneReport({"unannounced capture: pool grads serves stream ", " of device 0, which captures",
+                   "a block of 4096 bytes at 0x", "allocated at "});
 }
 
 TEST_F(UnannouncedCaptures, AreReportedOnStreamsThatJoined) {
   const CUstream joined = MakeStream();
-  const CUevent event = MakeEvent();
-  Begin();
-  ASSERT_EQ(cuda().cuEventRecord(event, stream_), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(joined, event, 0), CUDA_SUCCESS);
+  Order(stream_, joined);
   AnnounceBlock(joined);
   EXPECT_EQ(TakeReports().size(), 1u);
   Announce(stream_, 1);
   AnnounceBlock(joined);
   EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "its origin is announced";
   Announce(stream_, 0);
-  ASSERT_EQ(cuda().cuEventRecord(event, joined), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(stream_, event, 0), CUDA_SUCCESS);
-  End();
+  Order(joined, stream_);
+  End(stream_);
 }
 
 TEST_F(UnannouncedCaptures, AreNoneWhereTheyAreAnnounced) {
-  Begin();
   Announce(stream_, 1);
   AnnounceBlock(stream_);
   Announce(stream_, 0);
-  End();
+  End(stream_);
   EXPECT_EQ(TakeReports(), std::vector<std::string>());
 }
 
 TEST_F(UnannouncedCaptures, AreNoneOnOtherStreams) {
-  Begin();
   AnnounceBlock(MakeStream());
   AnnounceBlock(CU_STREAM_PER_THREAD);
-  End();
+  End(stream_);
   EXPECT_EQ(TakeReports(), std::vector<std::string>());
 }
 

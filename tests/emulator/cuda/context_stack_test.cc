@@ -23,11 +23,7 @@ class ContextStack : public EmulatorTest {
 
   CUcontext context(int device) const { return contexts_[static_cast<size_t>(device)].get(); }
   CUresult Set(CUcontext context) { return driver().cuda.cuCtxSetCurrent(context); }
-  CUcontext Current() {
-    CUcontext current = nullptr;
-    EXPECT_EQ(driver().cuda.cuCtxGetCurrent(&current), CUDA_SUCCESS);
-    return current;
-  }
+  CUcontext Current() { return Get(driver().cuda.cuCtxGetCurrent); }
   static CUresult Push(CUcontext context) {
     return ExtensionFunction<CUresult(CUcontext)>("cuCtxPushCurrent_v2")(context);
   }

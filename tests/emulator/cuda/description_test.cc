@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -223,10 +222,7 @@ TEST(EmulatorDescription, FaultsThatCannotBeReadAreRefused) {
 // src/emulator/reference.md has a line of its table for every key, with its default.
 
 std::string Reference() {
-  const char* folder = std::getenv("TEST_SRCDIR");
-  const char* workspace = std::getenv("TEST_WORKSPACE");
-  const std::string root = folder != nullptr ? std::string(folder) + "/" + workspace + "/" : "./";
-  std::ifstream file(root + "src/emulator/reference.md");
+  std::ifstream file("src/emulator/reference.md");
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

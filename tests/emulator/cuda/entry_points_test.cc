@@ -13,12 +13,18 @@ class EntryPoints : public EmulatorTest {
     void* function = nullptr;
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SUCCESS;
   };
+  using Query = CUresult(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+  static Query* Find() { return ExtensionFunction<Query>("cuGetProcAddress_v2"); }
   static Answer Ask(const char* name, int version) {
-    const auto ask = ExtensionFunction<CUresult(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
-        "cuGetProcAddress_v2");
     Answer answer;
-    answer.result = ask(name, &answer.function, version, 0, &answer.found);
+    answer.result = Find()(name, &answer.function, version, 0, &answer.found);
     return answer;
+  }
+  static void ExpectNone(const char* name, int version, CUdriverProcAddressQueryResult why) {
+    const Answer answer = Ask(name, version);
+    EXPECT_EQ(answer.result, CUDA_SUCCESS) << name;
+    EXPECT_EQ(answer.function, nullptr) << name;
+    EXPECT_EQ(answer.found, why) << name;
   }
 };
 
@@ -32,25 +38,19 @@ TEST_F(EntryPoints, AreFoundFromTheirVersionOn) {
 }
 
 TEST_F(EntryPoints, AreNotFoundBeforeTheirVersion) {
-  const Answer answer = Ask("cuMemAlloc", 3010);
-  EXPECT_EQ(answer.result, CUDA_SUCCESS);
-  EXPECT_EQ(answer.function, nullptr) << "the old 32-bit call is another function";
-  EXPECT_EQ(answer.found, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+  // The old 32-bit call is another function.
+  ExpectNone("cuMemAlloc", 3010, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 }
 
 TEST_F(EntryPoints, OfOtherNamesThereAreNone) {
   for (const char* name :
        {"", "cu", "cuNoSuchThing", "cuMemAlloc_v2", "cudaMalloc", "ncclAllReduce", "commpoolEmulatorNow"}) {
-    const Answer answer = Ask(name, 13000);
-    EXPECT_EQ(answer.result, CUDA_SUCCESS) << name;
-    EXPECT_EQ(answer.function, nullptr) << name;
-    EXPECT_EQ(answer.found, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) << name;
+    ExpectNone(name, 13000, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   }
 }
 
 TEST_F(EntryPoints, RefuseNullArguments) {
-  const auto ask = ExtensionFunction<CUresult(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
-      "cuGetProcAddress_v2");
+  Query* const ask = Find();
   void* function = nullptr;
   EXPECT_EQ(ask(nullptr, &function, 13000, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(ask("cuMemAlloc", nullptr, 13000, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
@@ -67,10 +67,7 @@ TEST_F(EntryPoints, OfTablesThereAreNone) {
 
 TEST_F(EntryPoints, OfMissingFunctionsAreNotFound) {
   for (const char* name : {"cuGraphUpload", "cuLogsRegisterCallback", "cuArrayCreate"}) {
-    const Answer answer = Ask(name, 13000);
-    EXPECT_EQ(answer.result, CUDA_SUCCESS) << name;
-    EXPECT_EQ(answer.function, nullptr) << name << ": frameworks do without what a driver has not";
-    EXPECT_EQ(answer.found, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) << name;
+    ExpectNone(name, 13000, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);  // frameworks do without what a driver has not
   }
 }
 

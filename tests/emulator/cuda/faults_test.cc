@@ -43,9 +43,7 @@ TEST_F(Faults, FollowOneAnother) {
 
 TEST_F(Faults, StrikeTheNamedCallAlone) {
   InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
-  int devices = 0;
-  EXPECT_EQ(cuda().cuDeviceGetCount(&devices), CUDA_SUCCESS);
-  EXPECT_EQ(devices, 4);
+  EXPECT_EQ(Get(cuda().cuDeviceGetCount), 4);
 }
 
 TEST_F(Faults, HaveNamesAndSentences) {

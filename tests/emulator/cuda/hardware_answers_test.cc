@@ -9,20 +9,11 @@ namespace {
 
 class HardwareAnswers : public MachineTest {
  protected:
-  explicit HardwareAnswers(int device = 0) : MachineTest(device) {}
+  using MachineTest::MachineTest;
   static void SetUpTestSuite() { DeclareMachine("devices=4;memory=64MiB"); }
 
-  CUmemGenericAllocationHandle Create(uint64_t bytes, int device = 0) {
-    const CUmemAllocationProp properties = Properties(device);
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(cuda().cuMemCreate(&handle, bytes, &properties, 0), CUDA_SUCCESS);
-    return handle;
-  }
   CUresult Grant(CUdeviceptr address, uint64_t bytes, CUmemLocationType type, int id, int flags) {
-    CUmemAccessDesc access = {};
-    access.location.type = type;
-    access.location.id = id;
-    access.flags = static_cast<CUmemAccess_flags>(flags);
+    const CUmemAccessDesc access{{.type = type, .id = id}, static_cast<CUmemAccess_flags>(flags)};
     return cuda().cuMemSetAccess(address, bytes, &access, 1);
   }
 };
@@ -30,9 +21,9 @@ class HardwareAnswers : public MachineTest {
 // Two units of addresses, a handle of two units mapped there.
 class MappedAnswers : public HardwareAnswers {
  protected:
-  explicit MappedAnswers(int device = 0) : HardwareAnswers(device), device_(device) {
+  explicit MappedAnswers(int device = 0)
+      : HardwareAnswers(device), handle_(CreateMemory(Properties(device), 2 * kUnit)) {
     EXPECT_EQ(cuda().cuMemAddressReserve(&address_, 2 * kUnit, 0, 0, 0), CUDA_SUCCESS);
-    handle_ = Create(2 * kUnit, device);
     EXPECT_EQ(cuda().cuMemMap(address_, 2 * kUnit, 0, handle_, 0), CUDA_SUCCESS);
     EXPECT_EQ(Grant(address_, 2 * kUnit, CU_MEM_LOCATION_TYPE_DEVICE, device, 3), CUDA_SUCCESS);
   }
@@ -43,9 +34,8 @@ class MappedAnswers : public HardwareAnswers {
     EXPECT_EQ(cuda().cuMemAddressFree(address_, 2 * kUnit), CUDA_SUCCESS);
   }
 
-  const int device_;
   CUdeviceptr address_ = 0;
-  CUmemGenericAllocationHandle handle_ = 0;
+  const CUmemGenericAllocationHandle handle_;
 };
 
 TEST_F(MappedAnswers, ToAccess) {
@@ -137,15 +127,13 @@ TEST_F(HardwareAnswers, ImportingWhatIsNoExportIsUnknown) {
 
 TEST_F(HardwareAnswers, ADeviceDoesNotFragment) {
   std::vector<CUmemGenericAllocationHandle> handles;
-  for (int index = 0; index < 32; ++index) handles.push_back(Create(kUnit));
-  for (size_t index = 0; index < handles.size(); index += 2) {
-    EXPECT_EQ(cuda().cuMemRelease(handles[index]), CUDA_SUCCESS);
-  }
-  const CUmemGenericAllocationHandle half = Create(16 * kUnit);
-  EXPECT_EQ(cuda().cuMemRelease(half), CUDA_SUCCESS);
-  for (size_t index = 1; index < handles.size(); index += 2) {
-    EXPECT_EQ(cuda().cuMemRelease(handles[index]), CUDA_SUCCESS);
-  }
+  for (int index = 0; index < 32; ++index) handles.push_back(CreateMemory(Properties()));
+  const auto release_every_other = [&](size_t first) {
+    for (size_t index = first; index < 32; index += 2) EXPECT_EQ(cuda().cuMemRelease(handles[index]), CUDA_SUCCESS);
+  };
+  release_every_other(0);
+  EXPECT_EQ(cuda().cuMemRelease(CreateMemory(Properties(), 16 * kUnit)), CUDA_SUCCESS);
+  release_every_other(1);
 }
 
 TEST_F(HardwareAnswers, ABlockedHostFunctionHoldsItsStreamOnly) {

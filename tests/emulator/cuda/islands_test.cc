@@ -1,5 +1,4 @@
 // Multicast on a machine whose GPUs do not all reach each other.
-#include <cuda.h>
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
@@ -15,8 +14,7 @@ TEST_F(Islands, HaveNoMulticastGroupAcrossThem) {
   CUmulticastObjectProp properties = {};
   properties.numDevices = 3;
   properties.size = kUnit;
-  CUmemGenericAllocationHandle object = 0;
-  ASSERT_EQ(COMMPOOL_EXTENSION(cuMulticastCreate)(&object, &properties), CUDA_SUCCESS);
+  const CUmemGenericAllocationHandle object = Get(COMMPOOL_EXTENSION(cuMulticastCreate), &properties);
   EXPECT_EQ(COMMPOOL_EXTENSION(cuMulticastAddDevice)(object, 3), CUDA_SUCCESS);
   EXPECT_EQ(COMMPOOL_EXTENSION(cuMulticastAddDevice)(object, 4), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(COMMPOOL_EXTENSION(cuMulticastAddDevice)(object, 0), CUDA_SUCCESS);

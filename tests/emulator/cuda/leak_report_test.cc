@@ -1,5 +1,7 @@
 // Live resources are listed, one line each, as long as they live.
 #include <functional>
+#include <optional>
+#include <type_traits>
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
@@ -19,12 +21,19 @@ class LeakReport : public MachineTest {
     give_back();
     EXPECT_EQ(EmulatorLeaks(), before) << name;
   }
+  // What `make` returns gives the resource back.
+  template <typename Make>
+  void ExpectListed(const char* name, const Make& make) {
+    std::optional<std::invoke_result_t<Make>> owner;
+    ExpectListed(
+        name, [&] { owner.emplace(make()); }, [&] { owner.reset(); });
+  }
 };
 
 TEST_F(LeakReport, ListsAllocations) {
   CUdeviceptr memory = 0;
   ExpectListed(
-      "cuMemAlloc memory", [&] { EXPECT_EQ(cuda().cuMemAlloc(&memory, 12345), CUDA_SUCCESS); },
+      "cuMemAlloc memory", [&] { memory = NewMemory(12345); },
       [&] { EXPECT_EQ(cuda().cuMemFree(memory), CUDA_SUCCESS); });
   void* pinned = nullptr;
   ExpectListed(
@@ -33,24 +42,13 @@ TEST_F(LeakReport, ListsAllocations) {
 }
 
 TEST_F(LeakReport, ListsAddressesHandlesAndMappings) {
-  AddressRange range;
-  PhysicalMemory physical;
-  Mapping mapping;
-  ExpectListed(
-      "reserved addresses",
-      [&] {
-        range = AddressRange::Reserve(driver(), kUnit, 0).value();
-        ExpectListed(
-            "physical memory of 2097152 bytes",
-            [&] {
-              physical = PhysicalMemory::Create(driver(), kUnit, Properties()).value();
-              ExpectListed(
-                  "mapping", [&] { mapping = Mapping::Map(driver(), range.address(), physical).value(); },
-                  [&] { EXPECT_TRUE(mapping.Release().ok()); });
-            },
-            [&] { EXPECT_TRUE(physical.Release().ok()); });
-      },
-      [&] { EXPECT_TRUE(range.Release().ok()); });
+  const auto reserve = [&] { return AddressRange::Reserve(driver(), kUnit, 0).value(); };
+  const auto create = [&] { return PhysicalMemory::Create(driver(), kUnit, Properties()).value(); };
+  ExpectListed("reserved addresses", reserve);
+  ExpectListed("physical memory of 2097152 bytes", create);
+  const AddressRange range = reserve();
+  const PhysicalMemory physical = create();
+  ExpectListed("mapping", [&] { return Mapping::Map(driver(), range.address(), physical).value(); });
 }
 
 TEST_F(LeakReport, ListsStreamsAndEvents) {
@@ -65,10 +63,7 @@ TEST_F(LeakReport, ListsStreamsAndEvents) {
 }
 
 TEST_F(LeakReport, ListsRetainedContexts) {
-  CUcontext other = nullptr;
-  ExpectListed(
-      "primary context of device 3", [&] { EXPECT_EQ(cuda().cuDevicePrimaryCtxRetain(&other, 3), CUDA_SUCCESS); },
-      [&] { EXPECT_EQ(cuda().cuDevicePrimaryCtxRelease(3), CUDA_SUCCESS); });
+  ExpectListed("primary context of device 3", [&] { return PrimaryContext::Retain(driver(), 3).value(); });
 }
 
 TEST_F(LeakReport, ListsWhatOtherLibrariesNote) {

@@ -9,50 +9,33 @@ class LostMemory : public EmulatorTest {
   static void SetUpTestSuite() { DeclareMachine("devices=8"); }
 
   const CudaDriver& cuda() const { return driver().cuda; }
-  static CUmemLocation At(int device) { return {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}; }
 
-  // Loses the device's context, which is current: a kernel finds its memory revoked.
-  void Lose(int device) {
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CUmemAllocationProp properties = {};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = At(device);
+  // Loses the device's context, which is current: a kernel finds its memory revoked. What the stream's waiter gets.
+  CUresult Lose(int device) {
+    const CUstream stream = Get(cuda().cuStreamCreate, CU_STREAM_NON_BLOCKING);
     constexpr uint64_t kBytes = uint64_t{2} << 20;
-    AddressRange range = AddressRange::Reserve(driver(), kBytes, 0).value();
-    PhysicalMemory physical = PhysicalMemory::Create(driver(), kBytes, properties).value();
-    Mapping mapping = Mapping::Map(driver(), range.address(), physical).value();
-    ASSERT_TRUE(mapping.SetAccess(At(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
+    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    MappedMemory memory(driver(), PropertiesAt(location), kBytes);
     {
       Gate gate(stream);
-      ASSERT_EQ(cuda().cuMemsetD8Async(range.address(), 1, kBytes, stream), CUDA_SUCCESS);
-      ASSERT_TRUE(mapping.SetAccess(At(device), CU_MEM_ACCESS_FLAGS_PROT_NONE).ok());
+      EXPECT_EQ(cuda().cuMemsetD8Async(memory.address(), 1, kBytes, stream), CUDA_SUCCESS);
+      EXPECT_TRUE(memory.mapping().SetAccess(location, CU_MEM_ACCESS_FLAGS_PROT_NONE).ok());
     }
-    lost_with_ = cuda().cuStreamSynchronize(stream);
+    const CUresult lost_with = cuda().cuStreamSynchronize(stream);
     EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+    return lost_with;
   }
-  CUresult lost_with() const { return lost_with_; }
-
- private:
-  CUresult lost_with_ = CUDA_SUCCESS;
 };
 
 TEST_F(LostMemory, IsReportedAndTheErrorOfWhoWaits) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  ContextGuard guard(driver(), context);
-  Lose(0);
-  EXPECT_EQ(lost_with(), CUDA_ERROR_ILLEGAL_ADDRESS);
-  const std::vector<std::string> reports = TakeReports();
-  ASSERT_EQ(reports.size(), 1u);
-  EXPECT_TRUE(AnyContains(reports, "memory that is not there")) << reports[0];
-  EXPECT_TRUE(AnyContains(reports, "on device 0")) << reports[0];
+  const CurrentContext context(driver(), 0);
+  EXPECT_EQ(Lose(0), CUDA_ERROR_ILLEGAL_ADDRESS);
+  ExpectOneReport({"memory that is not there", "on device 0"});
 }
 
 TEST_F(LostMemory, MakesEveryLaterCallOfTheContextFail) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), 1).value();
-  ContextGuard guard(driver(), context);
-  CUevent event = nullptr;
-  ASSERT_EQ(cuda().cuEventCreate(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+  const CurrentContext context(driver(), 1);
+  const CUevent event = Get(cuda().cuEventCreate, CU_EVENT_DEFAULT);
   Lose(1);
   CUdeviceptr memory = 0;
   CUstream stream = nullptr;
@@ -65,23 +48,19 @@ TEST_F(LostMemory, MakesEveryLaterCallOfTheContextFail) {
 }
 
 TEST_F(LostMemory, LeavesOtherDevicesAlone) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), 2).value();
-  ContextGuard guard(driver(), context);
+  const CurrentContext context(driver(), 2);
   Lose(2);
   TakeReports();
-  PrimaryContext other = PrimaryContext::Retain(driver(), 3).value();
-  ContextGuard other_guard(driver(), other);
+  const CurrentContext other(driver(), 3);
   EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  CUdeviceptr memory = 0;
-  ASSERT_EQ(cuda().cuMemAlloc(&memory, 1), CUDA_SUCCESS);
+  const CUdeviceptr memory = Get(cuda().cuMemAlloc, 1);
   EXPECT_EQ(cuda().cuMemsetD8Async(memory, 1, 1, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuMemFree(memory), CUDA_SUCCESS);
 }
 
 TEST_F(LostMemory, AnOperationThatEndsInAnErrorCostsTheContextToo) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), 4).value();
-  ContextGuard guard(driver(), context);
+  const CurrentContext context(driver(), 4);
   Gate gate(nullptr);
   gate.Open(CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(cuda().cuStreamSynchronize(nullptr), CUDA_ERROR_LAUNCH_FAILED);

@@ -50,6 +50,24 @@ void Gate::Open(CUresult result) {
   COMMPOOL_EXTENSION(commpoolEmulatorComplete)(operation, state->start_us + 1, result);
 }
 
+MappedMemory::MappedMemory(const Driver& driver, const CUmemAllocationProp& properties, uint64_t bytes, Access access)
+    : range_(AddressRange::Reserve(driver, bytes, 0).value()),
+      physical_(PhysicalMemory::Create(driver, bytes, properties).value()),
+      mapping_(Mapping::Map(driver, range_.address(), physical_).value()) {
+  if (access == Access::kNone) return;
+  EXPECT_TRUE(mapping_.SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
+}
+
+CUevent MachineTest::Record(CUstream stream) {
+  const CUevent event = MakeEvent();
+  EXPECT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
+  return event;
+}
+
+void MachineTest::Order(CUstream from, CUstream to) {
+  EXPECT_EQ(cuda().cuStreamWaitEvent(to, Record(from), 0), CUDA_SUCCESS);
+}
+
 CUresult MachineTest::Launch(CUstream stream, std::vector<commpoolEmulatorRange> writes, double duration_us,
                              std::vector<commpoolEmulatorRange> reads) {
   commpoolEmulatorAccess access = {};

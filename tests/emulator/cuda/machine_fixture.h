@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tests/driver/device_fixture.h"
@@ -38,6 +39,35 @@ class Gate {
   State* state_;  // owned; the worker's callback uses it until the gate is open
 };
 
+// Makes a device's primary context current, for a block.
+class CurrentContext {
+ public:
+  CurrentContext(const Driver& driver, int device)
+      : context_(PrimaryContext::Retain(driver, device).value()), guard_(driver, context_) {}
+
+ private:
+  PrimaryContext context_;
+  ContextGuard guard_;
+};
+
+// Memory of a device at addresses of its own; given back at the end of the block, unless it was before.
+class MappedMemory {
+ public:
+  enum class Access { kOfItsDevice, kNone };
+  MappedMemory(const Driver& driver, const CUmemAllocationProp& properties, uint64_t bytes,
+               Access access = Access::kOfItsDevice);
+
+  CUdeviceptr address() const { return range_.address(); }
+  PhysicalMemory& physical() { return physical_; }
+  Mapping& mapping() { return mapping_; }
+  void Unmap() { EXPECT_TRUE(mapping_.Release().ok()); }
+
+ private:
+  AddressRange range_;
+  PhysicalMemory physical_;
+  Mapping mapping_;
+};
+
 // A test on one device of the emulated machine. The device may be lost.
 class MachineTest : public DeviceTest {
  protected:
@@ -55,6 +85,22 @@ class MachineTest : public DeviceTest {
   static CUmemAllocationProp Properties(int device = 0) {
     return PropertiesAt({.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device});
   }
+  MappedMemory Map(int device = 0, MappedMemory::Access access = MappedMemory::Access::kOfItsDevice) {
+    return {driver(), Properties(device), kUnit, access};
+  }
+  // What the test gives back.
+  CUmemGenericAllocationHandle CreateMemory(const CUmemAllocationProp& properties, uint64_t bytes = kUnit) {
+    return Get(cuda().cuMemCreate, bytes, &properties, 0);
+  }
+  CUdeviceptr NewMemory(uint64_t bytes = kUnit) { return Get(cuda().cuMemAlloc, bytes); }
+  CUstream NewStream(unsigned int flags = CU_STREAM_NON_BLOCKING) { return Get(cuda().cuStreamCreate, flags); }
+
+  static double Now() { return COMMPOOL_EXTENSION(commpoolEmulatorNow)(); }
+  // A new event behind what the stream has now, and the virtual time between two.
+  CUevent Record(CUstream stream);
+  float MicrosecondsBetween(CUevent start, CUevent end) { return Get(cuda().cuEventElapsedTime, start, end) * 1000; }
+  // Makes `to` wait for what `from` has now.
+  void Order(CUstream from, CUstream to);
 
   // A kernel that takes this virtual time and does nothing with its ranges.
   CUresult Launch(CUstream stream, std::vector<commpoolEmulatorRange> writes, double duration_us = 1,

@@ -26,69 +26,62 @@ class RaceCheckerTest : public ::testing::Test {
   Logbook logbook_{Description::Parse("").value()};
   AddressSpace addresses_;
   RaceChecker checker_{logbook_, RaceChecker::Mode::kOn};
+  StreamClock first_ = checker_.OpenStream();
+  StreamClock second_ = checker_.OpenStream();
 };
 
 TEST_F(RaceCheckerTest, StreamOrderIsKnown) {
-  StreamClock stream = checker_.OpenStream();
-  const auto first = Run(stream);
-  const auto second = Run(stream);
+  const auto first = Run(first_);
+  const auto second = Run(first_);
   EXPECT_TRUE(second->clock.Covers(first->clock));
   EXPECT_FALSE(first->clock.Covers(second->clock));
 }
 
 TEST_F(RaceCheckerTest, StreamsKnowNothingOfEachOther) {
-  StreamClock first = checker_.OpenStream();
-  StreamClock second = checker_.OpenStream();
-  const auto one = Run(first);
-  const auto two = Run(second);
+  const auto one = Run(first_);
+  const auto two = Run(second_);
   EXPECT_FALSE(two->clock.Covers(one->clock));
   EXPECT_FALSE(one->clock.Covers(two->clock));
 }
 
 TEST_F(RaceCheckerTest, WorkComesAfterAllThatTheHostKnewAtItsSubmission) {
-  StreamClock first = checker_.OpenStream();
-  StreamClock second = checker_.OpenStream();
   const auto early = Submit();
-  const auto one = Run(first);
+  const auto one = Run(first_);
   checker_.HostWaitedFor(one->clock);
   const auto late = Submit();
-  EXPECT_FALSE(Run(second, early)->clock.Covers(one->clock)) << "however late it runs";
-  EXPECT_TRUE(Run(second, late)->clock.Covers(one->clock));
+  EXPECT_FALSE(Run(second_, early)->clock.Covers(one->clock)) << "however late it runs";
+  EXPECT_TRUE(Run(second_, late)->clock.Covers(one->clock));
 }
 
 TEST_F(RaceCheckerTest, AMarkerKeepsTheClockOfItsRecord) {
-  StreamClock recorded = checker_.OpenStream();
-  StreamClock waiting = checker_.OpenStream();
   const auto record = Submit();
   record->marker = std::make_shared<Marker>();
-  Run(recorded, record);
-  const auto after = Run(recorded);
+  Run(first_, record);
+  const auto after = Run(first_);
   const auto wait = Submit();
   wait->waits.push_back(record->marker);
-  Run(waiting, wait);
+  Run(second_, wait);
   EXPECT_TRUE(wait->clock.Covers(record->clock));
   EXPECT_FALSE(wait->clock.Covers(after->clock));
 }
 
 TEST_F(RaceCheckerTest, AClosedStreamsComponentServesAgainOnceTheHostHasWaited) {
-  StreamClock stream = checker_.OpenStream();
-  const auto last = Run(stream);
-  checker_.CloseStream(stream);
-  EXPECT_NE(checker_.OpenStream().component, stream.component) << "its work may still run";
+  const auto last = Run(first_);
+  checker_.CloseStream(first_);
+  EXPECT_NE(checker_.OpenStream().component, first_.component) << "its work may still run";
   checker_.HostWaitedFor(last->clock);
   StreamClock again = checker_.OpenStream();
-  EXPECT_EQ(again.component, stream.component);
+  EXPECT_EQ(again.component, first_.component);
   EXPECT_FALSE(last->clock.Covers(Run(again)->clock));
 }
 
 TEST_F(RaceCheckerTest, AContributionLacksWhatTheOperationWrites) {
-  StreamClock stream = checker_.OpenStream();
-  const auto before = Run(stream);
-  const auto collective = Run(stream);
+  const auto before = Run(first_);
+  const auto collective = Run(first_);
   const Clock contributed = checker_.Contribution(*collective);
   EXPECT_TRUE(contributed.Covers(before->clock));
   EXPECT_FALSE(contributed.Covers(collective->clock));
-  EXPECT_GT(contributed.Of(stream.component), before->clock.Of(stream.component)) << "it has read";
+  EXPECT_GT(contributed.Of(first_.component), before->clock.Of(first_.component)) << "it has read";
 }
 
 TEST_F(RaceCheckerTest, AnImportSharesTheHistoryOfItsMemory) {

@@ -2,17 +2,15 @@
 #include <functional>
 #include <future>
 #include <thread>
-#include <utility>
 
+#include "tests/driver/capturing.h"
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-class Races : public MachineTest {
+class Races : public Capturing<MachineTest> {
  protected:
-  Races() : memory_(Allocate()), first_(MakeStream()), second_(MakeStream()) {}
-
   void Write(CUstream stream, uint64_t offset = 0, uint64_t bytes = kUnit) {
     ASSERT_EQ(Launch(stream, {{memory_ + offset, bytes}}), CUDA_SUCCESS);
   }
@@ -27,16 +25,19 @@ class Races : public MachineTest {
     for (const std::string& report : reports) EXPECT_EQ(report.rfind("race: ", 0), 0u) << report;
     return reports.size();
   }
+  size_t RacesOfAWriteOn(CUstream stream) {
+    Write(stream);
+    return RacesReported();
+  }
 
-  CUdeviceptr memory_;
-  CUstream first_;
-  CUstream second_;
+  const CUdeviceptr memory_ = Allocate();
+  const CUstream first_ = MakeStream();
+  const CUstream second_ = MakeStream();
 };
 
 TEST_F(Races, TwoWritesOnTwoStreamsAreOne) {
   Write(first_);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
 }
 
 // The call returns once the driver has copied the pageable memory. The write to the device may still run.
@@ -60,13 +61,9 @@ TEST_F(Races, AReportNamesBothOperationsAndWhereTheyWereIssued) {
   ASSERT_EQ(cuda().cuMemsetD8Async(memory_, 1, 100, first_), CUDA_SUCCESS);
   Read(second_, 50, 100);
   cuda().cuCtxSynchronize();
-  const std::vector<std::string> reports = TakeReports();
-  ASSERT_EQ(reports.size(), 1u);
-  for (const char* part : {"race: ", "cuMemsetD8Async of stream ", " writes 0x", "test kernel of stream ", " reads 0x",
-                           "share 50 bytes", "issued at ", "AReportNamesBothOperations", "races_test+0x"}) {
-    EXPECT_NE(reports[0].find(part), std::string::npos) << part << " in " << reports[0];
-  }
-  EXPECT_EQ(reports[0].find("libcuda"), std::string::npos) << "the driver's own frames help nobody";
+  EXPECT_FALSE(AnyContains(EmulatorReports(), "libcuda")) << "the driver's own frames help nobody";
+  ExpectOneReport({"race: ", "cuMemsetD8Async of stream ", " writes 0x", "test kernel of stream ", " reads 0x",
+                   "share 50 bytes", "issued at ", "AReportNamesBothOperations", "races_test+0x"});
 }
 
 // Two places of a program that issue work through the same function, from the same place on the stack. The call is not
@@ -100,8 +97,7 @@ TEST_F(Races, ReadsAreNone) {
 
 TEST_F(Races, AWriteAfterAReadIsOne) {
   Read(first_);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
 }
 
 TEST_F(Races, OneByteInCommonIsEnough) {
@@ -120,8 +116,7 @@ TEST_F(Races, NeighboursAreNone) {
 TEST_F(Races, OneStreamHasNone) {
   Write(first_);
   Read(first_);
-  Write(first_);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(first_), 0u);
 }
 
 TEST_F(Races, AnOperationHasNoneWithItself) {
@@ -136,12 +131,9 @@ TEST_F(Races, TwoOperationsAreReportedOnce) {
 }
 
 TEST_F(Races, AnEventOrders) {
-  const CUevent event = MakeEvent();
   Write(first_);
-  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 0u);
+  Order(first_, second_);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
 }
 
 TEST_F(Races, AnEventRecordedTooEarlyDoesNot) {
@@ -149,20 +141,15 @@ TEST_F(Races, AnEventRecordedTooEarlyDoesNot) {
   ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
   Write(first_);
   ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
 }
 
 TEST_F(Races, EventsOrderAcrossAThirdStream) {
   const CUstream third = MakeStream();
-  const CUevent event = MakeEvent();
   Write(first_);
-  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(third, event, 0), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuEventRecord(event, third), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 0u);
+  Order(first_, third);
+  Order(third, second_);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
 }
 
 TEST_F(Races, SynchronisingOrders) {
@@ -174,15 +161,13 @@ TEST_F(Races, SynchronisingOrders) {
   ASSERT_EQ(cuda().cuEventSynchronize(event), CUDA_SUCCESS);
   Write(first_);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
 }
 
 TEST_F(Races, SynchronisingAnotherStreamDoesNot) {
   Write(first_);
   ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
 }
 
 TEST_F(Races, SynchronisingAfterBothWereSubmittedDoesNot) {
@@ -201,8 +186,7 @@ TEST_F(Races, ASuccessfulQueryOrders) {
   Write(second_);
   ASSERT_EQ(cuda().cuEventRecord(event, second_), CUDA_SUCCESS);
   while (cuda().cuEventQuery(event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
-  Write(first_);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(first_), 0u);
 }
 
 TEST_F(Races, AQueryThatSaysNotReadyDoesNot) {
@@ -219,8 +203,7 @@ TEST_F(Races, TheLegacyStreamOrdersBlockingStreams) {
   const CUstream other = MakeStream(CU_STREAM_DEFAULT);
   Write(blocking);
   Write(nullptr);
-  Write(other);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(other), 0u);
 }
 
 TEST_F(Races, TheLegacyStreamOrdersWhatHasRunAlready) {
@@ -228,65 +211,53 @@ TEST_F(Races, TheLegacyStreamOrdersWhatHasRunAlready) {
   Write(blocking);
   Write(blocking, 0, 1);
   Write(nullptr);
-  CUstream gone = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  const CUstream gone = NewStream(CU_STREAM_DEFAULT);
   Write(gone);
   ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
-  Write(nullptr);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(nullptr), 0u);
 }
 
 TEST_F(Races, TheLegacyStreamDoesNotOrderOthers) {
   Write(first_);
-  Write(nullptr);
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(nullptr), 1u);
 }
 
 TEST_F(Races, SynchronisingTheContextWaitsForStreamsThatAreGone) {
-  CUstream gone = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream gone = NewStream();
   Write(gone);
   ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  Write(first_);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(first_), 0u);
 }
 
 TEST_F(Races, DestroyingAStreamOrdersNothing) {
-  CUstream gone = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream gone = NewStream();
   Write(gone);
   ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
-  Write(MakeStream());
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(MakeStream()), 1u);
 }
 
 TEST_F(Races, TheCallbackOfAGraphThatWasDestroyedInFlightOrders) {
   std::promise<void> ended;
   const CUhostFn end = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
-  CUuserObject object = nullptr;
-  ASSERT_EQ(cuda().cuUserObjectCreate(&object, &ended, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamBeginCapture(first_, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  const CUuserObject object = Get(cuda().cuUserObjectCreate, &ended, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+  Begin(first_, CU_STREAM_CAPTURE_MODE_RELAXED);
   Write(first_);
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuda().cuStreamEndCapture(first_, &graph), CUDA_SUCCESS);
+  const CUgraph graph = End(first_);
   ASSERT_EQ(cuda().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
-  CUgraphExec replay = nullptr;
-  ASSERT_EQ(cuda().cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+  const CUgraphExec replay = Instantiate(graph);
   ASSERT_EQ(cuda().cuGraphLaunch(replay, first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(Destroy(replay), CUDA_SUCCESS);
+  ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
   ended.get_future().wait();
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
 }
 
 TEST_F(Races, ACopyToTheHostWaits) {
   Write(first_);
   std::vector<char> host(kUnit);
   ASSERT_EQ(cuda().cuMemcpyDtoHAsync(host.data(), memory_, kUnit, first_), CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 0u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
 }
 
 TEST_F(Races, ACopyReadsAndWrites) {
@@ -302,8 +273,7 @@ TEST_F(Races, AHostFunctionTellsTheDriverNothing) {
   ASSERT_EQ(cuda().cuLaunchHostFunc(
                 first_, [](void*) {}, nullptr),
             CUDA_SUCCESS);
-  Write(second_);
-  EXPECT_EQ(RacesReported(), 1u);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
 }
 
 TEST_F(Races, ManyOperationsOnManyPlacesStaySmall) {
@@ -329,8 +299,6 @@ TEST_F(Races, WorkThatIsHeldBackStillRacesWithWhatWasLongWaitedFor) {
 
 class UnmappingRaces : public MachineTest {
  protected:
-  UnmappingRaces() : physical_(PhysicalMemory::Create(driver(), kUnit, Properties()).value()), stream_(MakeStream()) {}
-
   // Maps the memory at a new address; unmapped with the test.
   struct Place {
     AddressRange range;
@@ -341,15 +309,15 @@ class UnmappingRaces : public MachineTest {
   Place MapSomewhere() {
     Place place{AddressRange::Reserve(driver(), kUnit, kUnit).value(), Mapping()};
     place.mapping = Mapping::Map(driver(), place.address(), physical_).value();
-    CUmemAccessDesc access = {};
-    access.location = Properties().location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    EXPECT_EQ(cuda().cuMemSetAccess(place.address(), kUnit, &access, 1), CUDA_SUCCESS);
+    EXPECT_TRUE(place.mapping.SetAccess(Properties().location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
     return place;
   }
+  void Write(CUstream stream, const Place& place) {
+    ASSERT_EQ(Launch(stream, {{place.address(), kUnit}}), CUDA_SUCCESS);
+  }
 
-  PhysicalMemory physical_;
-  CUstream stream_;
+  PhysicalMemory physical_ = PhysicalMemory::Create(driver(), kUnit, Properties()).value();
+  const CUstream stream_ = MakeStream();
 };
 
 // Waits for the stream's work with a host function, which is no synchronisation.
@@ -368,7 +336,7 @@ class Ended {
 
 TEST_F(UnmappingRaces, UnmappingBeforeTheHostWaitedIsReportedThoughTheWorkHasRun) {
   Place place = MapSomewhere();
-  ASSERT_EQ(Launch(stream_, {{place.address(), kUnit}}), CUDA_SUCCESS);
+  Write(stream_, place);
   const Ended ended(cuda(), stream_);
   place.Unmap();
   ExpectOneReport({"unmapped before the host waited: ", "test kernel of stream ", "issued at "});
@@ -376,7 +344,7 @@ TEST_F(UnmappingRaces, UnmappingBeforeTheHostWaitedIsReportedThoughTheWorkHasRun
 
 TEST_F(UnmappingRaces, UnmappingAfterTheHostWaitedIsNot) {
   Place place = MapSomewhere();
-  ASSERT_EQ(Launch(stream_, {{place.address(), kUnit}}), CUDA_SUCCESS);
+  Write(stream_, place);
   ASSERT_EQ(cuda().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   place.Unmap();
   EXPECT_EQ(TakeReports(), std::vector<std::string>());
@@ -385,7 +353,7 @@ TEST_F(UnmappingRaces, UnmappingAfterTheHostWaitedIsNot) {
 TEST_F(UnmappingRaces, UnmappingOtherAddressesOfTheMemoryIsNot) {
   Place used = MapSomewhere();
   Place other = MapSomewhere();
-  ASSERT_EQ(Launch(stream_, {{used.address(), kUnit}}), CUDA_SUCCESS);
+  Write(stream_, used);
   const Ended ended(cuda(), stream_);
   other.Unmap();
   EXPECT_EQ(TakeReports(), std::vector<std::string>());
@@ -394,12 +362,12 @@ TEST_F(UnmappingRaces, UnmappingOtherAddressesOfTheMemoryIsNot) {
 
 TEST_F(UnmappingRaces, PagesKeepTheirHistoryAtOtherAddresses) {
   Place before = MapSomewhere();
-  ASSERT_EQ(Launch(stream_, {{before.address(), kUnit}}), CUDA_SUCCESS);
+  Write(stream_, before);
   const Ended ended(cuda(), stream_);
   before.Unmap();
   EXPECT_TRUE(AnyContains(TakeReports(), "unmapped before the host waited"));
   Place after = MapSomewhere();
-  ASSERT_EQ(Launch(MakeStream(), {{after.address(), kUnit}}), CUDA_SUCCESS);
+  Write(MakeStream(), after);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_TRUE(AnyContains(TakeReports(), "race: "));
 }
@@ -407,15 +375,14 @@ TEST_F(UnmappingRaces, PagesKeepTheirHistoryAtOtherAddresses) {
 TEST_F(UnmappingRaces, TwoAddressesOfOneMemoryAreOneMemory) {
   Place one = MapSomewhere();
   Place two = MapSomewhere();
-  ASSERT_EQ(Launch(stream_, {{one.address(), kUnit}}), CUDA_SUCCESS);
+  Write(stream_, one);
   ASSERT_EQ(Launch(MakeStream(), {{two.address() + 100, 1}}), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_TRUE(AnyContains(TakeReports(), "race: "));
 }
 
 TEST_F(UnmappingRaces, FreeingMemoryWaitsByItself) {
-  CUdeviceptr memory = 0;
-  ASSERT_EQ(cuda().cuMemAlloc(&memory, kUnit), CUDA_SUCCESS);
+  const CUdeviceptr memory = NewMemory();
   Place place = MapSomewhere();
   ASSERT_EQ(Launch(stream_, {{memory, kUnit}, {place.address(), kUnit}}), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuMemFree(memory), CUDA_SUCCESS);
@@ -429,7 +396,7 @@ TEST_F(UnmappingRaces, FreedMemoryHasNoHistory) {
     physical_ = PhysicalMemory::Create(driver(), kUnit, Properties()).value();
     Place place = MapSomewhere();
     const CUstream stream = MakeStream();
-    ASSERT_EQ(Launch(stream, {{place.address(), kUnit}}), CUDA_SUCCESS);
+    Write(stream, place);
     const Ended ended(cuda(), stream);
   }
   EXPECT_FALSE(AnyContains(TakeReports(), "race: ")) << "new memory in the old one's place";

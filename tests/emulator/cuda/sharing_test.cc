@@ -1,6 +1,7 @@
 // Two processes share one physical memory by file descriptor: the same bytes, until the last one releases it.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,48 +12,39 @@
 namespace commpool::internal::testing {
 namespace {
 
-std::string ImportProgram() {
-  const char* folder = std::getenv("TEST_SRCDIR");
-  const char* workspace = std::getenv("TEST_WORKSPACE");
-  const std::string root = folder != nullptr ? std::string(folder) + "/" + workspace + "/" : "./";
-  return root + "tests/emulator/cuda/import_program";
-}
+const char* const kImportProgram = "tests/emulator/cuda/import_program";
 
-// The other process, with pipes to its standard input and output.
+// The other process, with a socket as its standard input and output.
 class Importer {
  public:
   Importer(int descriptor, int expected, int written, bool hold) {
-    int input[2];
-    int output[2];
-    if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) std::abort();
-    const std::string program = ImportProgram();
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
     const std::string arguments[] = {std::to_string(descriptor), std::to_string(expected), std::to_string(written)};
     child_ = fork();
     if (child_ == 0) {
-      dup2(input[0], STDIN_FILENO);
-      dup2(output[1], STDOUT_FILENO);
+      dup2(ends[1], STDIN_FILENO);
+      dup2(ends[1], STDOUT_FILENO);
       fcntl(descriptor, F_SETFD, 0);  // inherited
-      execl(program.c_str(), program.c_str(), arguments[0].c_str(), arguments[1].c_str(), arguments[2].c_str(),
+      execl(kImportProgram, kImportProgram, arguments[0].c_str(), arguments[1].c_str(), arguments[2].c_str(),
             hold ? "hold" : nullptr, nullptr);
       _exit(127);
     }
-    close(input[0]);
-    close(output[1]);
-    input_ = input[1];
-    output_ = output[0];
+    close(ends[1]);
+    socket_ = ends[0];
   }
-  ~Importer() { close(output_); }
+  ~Importer() { close(socket_); }
   Importer(const Importer&) = delete;
   Importer& operator=(const Importer&) = delete;
 
   void AwaitReady() {
     std::string text;
     char letter = 0;
-    while (text.find("ready\n") == std::string::npos && read(output_, &letter, 1) == 1) text += letter;
+    while (text.find("ready\n") == std::string::npos && read(socket_, &letter, 1) == 1) text += letter;
   }
   // Its exit code; minus the signal where one ended it.
   int Finish() {
-    close(input_);
+    shutdown(socket_, SHUT_WR);
     int status = 0;
     EXPECT_EQ(waitpid(child_, &status, 0), child_);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
@@ -60,27 +52,21 @@ class Importer {
 
  private:
   pid_t child_ = -1;
-  int input_ = -1;
-  int output_ = -1;
+  int socket_ = -1;
 };
 
 class Sharing : public MachineTest {
  protected:
-  Sharing()
-      : range_(AddressRange::Reserve(driver(), kUnit, 0).value()),
-        physical_(PhysicalMemory::Create(driver(), kUnit, Properties()).value()),
-        mapping_(Mapping::Map(driver(), range_.address(), physical_).value()) {
-    const CUmemLocation device{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
-    EXPECT_TRUE(mapping_.SetAccess(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
-    EXPECT_EQ(Fill(address(), 0x11, kUnit), CUDA_SUCCESS);
-  }
+  Sharing() { EXPECT_EQ(Fill(address(), 0x11, kUnit), CUDA_SUCCESS); }
 
-  CUdeviceptr address() const { return range_.address(); }
+  CUdeviceptr address() const { return memory_.address(); }
+  CUresult Export(PhysicalMemory& memory, int* descriptor) {
+    constexpr auto kType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    return cuda().cuMemExportToShareableHandle(descriptor, memory.get(), kType, 0);
+  }
   int Export() {
     int descriptor = -1;
-    EXPECT_EQ(
-        cuda().cuMemExportToShareableHandle(&descriptor, physical_.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        CUDA_SUCCESS);
+    EXPECT_EQ(Export(memory_.physical(), &descriptor), CUDA_SUCCESS);
     return descriptor;
   }
   CUresult Import(int descriptor, CUmemGenericAllocationHandle* handle) {
@@ -93,14 +79,12 @@ class Sharing : public MachineTest {
     return free_bytes;
   }
   void LetGo() {
-    EXPECT_TRUE(mapping_.Release().ok());
-    EXPECT_TRUE(physical_.Release().ok());
+    memory_.Unmap();
+    EXPECT_TRUE(memory_.physical().Release().ok());
   }
 
  private:
-  AddressRange range_;
-  PhysicalMemory physical_;
-  Mapping mapping_;
+  MappedMemory memory_ = Map();
 };
 
 TEST_F(Sharing, TheOtherProcessReadsAndWritesTheSameBytes) {
@@ -119,14 +103,10 @@ TEST_F(Sharing, MemoryLivesUntilTheLastProcessLetsGo) {
   close(descriptor);
   LetGo();
   // Fills the rest of the device: no page may be the one that the other process still reads.
-  std::vector<PhysicalMemory> more;
-  AddressRange range = AddressRange::Reserve(driver(), kUnit, 0).value();
-  const CUmemLocation device{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  std::vector<MappedMemory> more;
   for (int piece = 0; piece < 4; ++piece) {
-    more.push_back(PhysicalMemory::Create(driver(), kUnit, Properties()).value());
-    Mapping mapping = Mapping::Map(driver(), range.address(), more.back()).value();
-    ASSERT_TRUE(mapping.SetAccess(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
-    ASSERT_EQ(Fill(range.address(), 0x99, kUnit), CUDA_SUCCESS);
+    more.push_back(Map());
+    ASSERT_EQ(Fill(more.back().address(), 0x99, kUnit), CUDA_SUCCESS);
   }
   EXPECT_EQ(other.Finish(), 0) << "8: the bytes are gone";
   more.clear();
@@ -164,9 +144,7 @@ TEST_F(Sharing, ExportsOnlyWhatWasMadeForIt) {
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   PhysicalMemory physical = PhysicalMemory::Create(driver(), kUnit, properties).value();
   int descriptor = -1;
-  EXPECT_EQ(
-      cuda().cuMemExportToShareableHandle(&descriptor, physical.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-      CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Export(physical, &descriptor), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(descriptor, -1);
 }
 

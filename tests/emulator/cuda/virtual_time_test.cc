@@ -6,27 +6,16 @@ namespace {
 
 class VirtualTime : public MachineTest {
  protected:
-  static double Now() { return COMMPOOL_EXTENSION(commpoolEmulatorNow)(); }
-  float MicrosecondsBetween(CUevent start, CUevent end) {
-    float milliseconds = 0;
-    EXPECT_EQ(cuda().cuEventElapsedTime(&milliseconds, start, end), CUDA_SUCCESS);
-    return milliseconds * 1000;
-  }
-  CUevent Record(CUstream stream) {
-    const CUevent event = MakeEvent();
-    EXPECT_EQ(cuda().cuEventRecord(event, stream), CUDA_SUCCESS);
-    return event;
-  }
+  const CUstream stream_ = MakeStream();
 };
 
 TEST_F(VirtualTime, OfAStreamIsTheSumOfItsWork) {
-  const CUstream stream = MakeStream();
-  const CUevent start = Record(stream);
-  ASSERT_EQ(Launch(stream, {}, 5000), CUDA_SUCCESS);
-  const CUevent middle = Record(stream);
-  ASSERT_EQ(Launch(stream, {}, 7000), CUDA_SUCCESS);
-  const CUevent end = Record(stream);
-  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  const CUevent start = Record(stream_);
+  ASSERT_EQ(Launch(stream_, {}, 5000), CUDA_SUCCESS);
+  const CUevent middle = Record(stream_);
+  ASSERT_EQ(Launch(stream_, {}, 7000), CUDA_SUCCESS);
+  const CUevent end = Record(stream_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_NEAR(MicrosecondsBetween(middle, end), 7000, 1);
   EXPECT_NEAR(MicrosecondsBetween(start, end), MicrosecondsBetween(start, middle) + 7000, 1);
   EXPECT_GE(MicrosecondsBetween(start, middle), 5000);
@@ -34,23 +23,21 @@ TEST_F(VirtualTime, OfAStreamIsTheSumOfItsWork) {
 
 TEST_F(VirtualTime, OfCopiesGrowsWithTheirBytes) {
   const CUdeviceptr memory = Allocate(32 * kUnit);
-  const CUstream stream = MakeStream();
-  ASSERT_EQ(Launch(stream, {}, 1000), CUDA_SUCCESS);  // the host's own time is behind the stream's
-  const CUevent start = Record(stream);
-  ASSERT_EQ(cuda().cuMemsetD8Async(memory, 1, kUnit, stream), CUDA_SUCCESS);
-  const CUevent middle = Record(stream);
-  ASSERT_EQ(cuda().cuMemsetD8Async(memory, 2, 32 * kUnit, stream), CUDA_SUCCESS);
-  const CUevent end = Record(stream);
-  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  ASSERT_EQ(Launch(stream_, {}, 1000), CUDA_SUCCESS);  // the host's own time is behind the stream's
+  const CUevent start = Record(stream_);
+  ASSERT_EQ(cuda().cuMemsetD8Async(memory, 1, kUnit, stream_), CUDA_SUCCESS);
+  const CUevent middle = Record(stream_);
+  ASSERT_EQ(cuda().cuMemsetD8Async(memory, 2, 32 * kUnit, stream_), CUDA_SUCCESS);
+  const CUevent end = Record(stream_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_GT(MicrosecondsBetween(start, middle), 0);
   EXPECT_GT(MicrosecondsBetween(middle, end), MicrosecondsBetween(start, middle));
 }
 
 TEST_F(VirtualTime, RunsSideBySideInIndependentStreams) {
-  const CUstream one = MakeStream();
   const CUstream other = MakeStream();
   const double before = Now();
-  ASSERT_EQ(Launch(one, {}, 10000), CUDA_SUCCESS);
+  ASSERT_EQ(Launch(stream_, {}, 10000), CUDA_SUCCESS);
   ASSERT_EQ(Launch(other, {}, 10000), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_GE(Now() - before, 10000);
@@ -72,20 +59,17 @@ TEST_F(VirtualTime, OfAWaitIsTheLaterOfBothStreams) {
 }
 
 TEST_F(VirtualTime, OfTheHostJoinsItsWaits) {
-  const CUstream stream = MakeStream();
   const double before = Now();
-  ASSERT_EQ(Launch(stream, {}, 30000), CUDA_SUCCESS);
+  ASSERT_EQ(Launch(stream_, {}, 30000), CUDA_SUCCESS);
   EXPECT_LT(Now() - before, 1000) << "submitting is not waiting";
-  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_GE(Now() - before, 30000);
 }
 
 TEST_F(VirtualTime, OfTheHostPassesWithItsCalls) {
   const auto cost_of_creating = [&](uint64_t bytes) {
-    const CUmemAllocationProp properties = Properties();
-    CUmemGenericAllocationHandle handle = 0;
     const double before = Now();
-    EXPECT_EQ(cuda().cuMemCreate(&handle, bytes, &properties, 0), CUDA_SUCCESS);
+    const CUmemGenericAllocationHandle handle = CreateMemory(Properties(), bytes);
     const double cost = Now() - before;
     EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
     return cost;
@@ -111,10 +95,9 @@ TEST_F(VirtualTime, IsNotMeasuredByEventsWithoutTiming) {
 }
 
 TEST_F(VirtualTime, IsNotKnownBeforeTheEventHasPassed) {
-  const CUstream stream = MakeStream();
-  const CUevent start = Record(stream);
-  Gate gate(stream);
-  const CUevent end = Record(stream);
+  const CUevent start = Record(stream_);
+  Gate gate(stream_);
+  const CUevent end = Record(stream_);
   float milliseconds = 0;
   EXPECT_EQ(cuda().cuEventElapsedTime(&milliseconds, start, end), CUDA_ERROR_NOT_READY);
 }

@@ -1,5 +1,5 @@
 // Devices, contexts, errors and entry points of the emulated runtime.
-#include <algorithm>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -10,22 +10,45 @@ namespace {
 
 class RuntimeDevices : public RuntimeTest {};
 
+// The functions of libcudart.so.13 that the libraries of the PyTorch 2.15.0 wheel (CUDA 13) import.
+constexpr const char* kTorchImports =
+    "cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaDeviceGetAttribute cudaDeviceGetDefaultMemPool "
+    "cudaDeviceGetGraphMemAttribute cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange "
+    "cudaDeviceSetGraphMemAttribute cudaDeviceSynchronize cudaDriverGetVersion cudaEventCreate "
+    "cudaEventCreateWithFlags cudaEventDestroy cudaEventElapsedTime cudaEventQuery cudaEventRecord "
+    "cudaEventRecordWithFlags cudaEventSynchronize cudaFree cudaFreeAsync cudaFreeHost cudaFuncGetAttributes "
+    "cudaFuncSetAttribute cudaGetDevice cudaGetDeviceCount cudaGetDeviceProperties cudaGetDriverEntryPointByVersion "
+    "cudaGetErrorName cudaGetErrorString cudaGetLastError cudaGetSymbolAddress cudaGraphAddNode "
+    "cudaGraphConditionalHandleCreate cudaGraphDestroy cudaGraphExecDestroy cudaGraphGetNodes cudaGraphInstantiate "
+    "cudaGraphInstantiateWithFlags cudaGraphLaunch cudaGraphNodeGetDependencies cudaGraphRetainUserObject "
+    "cudaHostAlloc cudaHostRegister cudaHostUnregister cudaIpcCloseMemHandle cudaIpcGetEventHandle "
+    "cudaIpcGetMemHandle cudaIpcOpenEventHandle cudaIpcOpenMemHandle cudaKernelSetAttributeForDevice "
+    "cudaLaunchCooperativeKernel cudaLaunchHostFunc cudaLaunchKernel cudaLaunchKernelExC cudaLibraryGetGlobal "
+    "cudaLibraryGetKernel cudaLibraryGetKernelCount cudaLibraryGetManaged cudaLibraryGetUnifiedFunction "
+    "cudaLibraryLoadData cudaLibraryLoadFromFile cudaLibraryUnload cudaMalloc cudaMallocAsync cudaMallocHost "
+    "cudaMallocManaged cudaMemGetInfo cudaMemPoolGetAttribute cudaMemPoolSetAccess cudaMemPoolSetAttribute "
+    "cudaMemPoolTrimTo cudaMemcpy2DAsync cudaMemcpy cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemcpyToSymbol "
+    "cudaMemset cudaMemsetAsync cudaOccupancyMaxActiveBlocksPerMultiprocessor "
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaPeekAtLastError cudaPointerGetAttributes "
+    "cudaProfilerStart cudaProfilerStop cudaRuntimeGetVersion cudaSetDevice cudaStreamAddCallback "
+    "cudaStreamBeginCapture cudaStreamBeginCaptureToGraph cudaStreamCreate cudaStreamCreateWithFlags "
+    "cudaStreamCreateWithPriority cudaStreamDestroy cudaStreamEndCapture cudaStreamGetCaptureInfo "
+    "cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery cudaStreamSynchronize "
+    "cudaStreamUpdateCaptureDependencies cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode "
+    "cudaUserObjectCreate cudaUserObjectRelease __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration "
+    "__cudaPushCallConfiguration __cudaRegisterFatBinary __cudaRegisterFatBinaryEnd __cudaRegisterFunction "
+    "__cudaRegisterVar __cudaUnregisterFatBinary";
+
 TEST(RuntimeImports, AreAllThere) {
   int count = 0;
-#define COMMPOOL_TORCH_IMPORT(name) \
-  RuntimeSymbol(#name);             \
-  ++count;
-#include "tests/emulator/cudart/torch_imports.inc"
-#undef COMMPOOL_TORCH_IMPORT
+  std::istringstream names(kTorchImports);
+  for (std::string name; names >> name; ++count) RuntimeSymbol(name.c_str());
   EXPECT_EQ(count, 113);
 }
 
 TEST_F(RuntimeDevices, AreThoseOfTheMachine) {
-  int count = 0;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceCount)(&count), cudaSuccess);
-  EXPECT_EQ(count, 4);
-  cudaDeviceProp properties;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceProperties)(&properties, 1), cudaSuccess);
+  EXPECT_EQ(Get(COMMPOOL_RUNTIME(cudaGetDeviceCount)), 4);
+  cudaDeviceProp properties = Get(COMMPOOL_RUNTIME(cudaGetDeviceProperties), 1);
   EXPECT_EQ(properties.major, 9);
   EXPECT_EQ(properties.multiProcessorCount, 132);
   EXPECT_EQ(properties.warpSize, 32);
@@ -33,9 +56,7 @@ TEST_F(RuntimeDevices, AreThoseOfTheMachine) {
   EXPECT_EQ(properties.sharedMemPerBlockOptin, 232448u);
   EXPECT_EQ(properties.totalGlobalMem, size_t{141} << 30);
   EXPECT_EQ(properties.pciBusID, 2);
-  int value = 0;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceGetAttribute)(&value, cudaDevAttrMaxThreadsPerBlock, 3), cudaSuccess);
-  EXPECT_EQ(value, 1024);
+  EXPECT_EQ(Get(COMMPOOL_RUNTIME(cudaDeviceGetAttribute), cudaDevAttrMaxThreadsPerBlock, 3), 1024);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceProperties)(&properties, 4), cudaErrorInvalidDevice);
 }
 
@@ -46,42 +67,29 @@ TEST_F(RuntimeDevices, HaveNoContextBeforeTheyAreUsed) {
     EXPECT_EQ(COMMPOOL_DRIVER_CALL(cuDevicePrimaryCtxGetState)(device, &flags, &value), CUDA_SUCCESS);
     return value;
   };
-  cudaDeviceProp properties;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceProperties)(&properties, 3), cudaSuccess);
+  Get(COMMPOOL_RUNTIME(cudaGetDeviceProperties), 3);
   EXPECT_EQ(active(3), 0);
   std::thread([&] {
-    int device = -1;
-    EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
-    EXPECT_EQ(device, 0) << "every thread begins with the first";
+    EXPECT_EQ(CurrentDevice(), 0) << "every thread begins with the first";
     EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(3), cudaSuccess);
     EXPECT_EQ(active(3), 1);
-    EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
-    EXPECT_EQ(device, 3);
+    EXPECT_EQ(CurrentDevice(), 3);
   }).join();
   EXPECT_EQ(active(3), 1) << "contexts outlive the thread that made them";
-  int device = -1;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
-  EXPECT_EQ(device, 0);
+  EXPECT_EQ(CurrentDevice(), 0);
 }
 
 TEST_F(RuntimeDevices, FollowTheDriversCurrentContext) {
   CUcontext context = nullptr;
   ASSERT_EQ(COMMPOOL_DRIVER_CALL(cuDevicePrimaryCtxRetain)(&context, 2), CUDA_SUCCESS);
   ASSERT_EQ(COMMPOOL_DRIVER_CALL(cuCtxSetCurrent)(context), CUDA_SUCCESS);
-  int device = -1;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
-  EXPECT_EQ(device, 2);
-  void* memory = Allocate();
-  cudaPointerAttributes attributes;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, memory), cudaSuccess);
-  EXPECT_EQ(attributes.device, 2);
+  EXPECT_EQ(CurrentDevice(), 2);
+  EXPECT_EQ(AttributesOf(Allocate()).device, 2);
   EXPECT_EQ(COMMPOOL_DRIVER_CALL(cuDevicePrimaryCtxRelease)(2), CUDA_SUCCESS);
 }
 
 TEST_F(RuntimeDevices, ReachTheirPeers) {
-  int can = 0;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceCanAccessPeer)(&can, 0, 1), cudaSuccess);
-  EXPECT_EQ(can, 1);
+  EXPECT_EQ(Get(COMMPOOL_RUNTIME(cudaDeviceCanAccessPeer), 0, 1), 1);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceEnablePeerAccess)(1, 0), cudaSuccess);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceEnablePeerAccess)(1, 0), cudaErrorPeerAccessAlreadyEnabled);
 }
@@ -89,9 +97,8 @@ TEST_F(RuntimeDevices, ReachTheirPeers) {
 TEST_F(RuntimeDevices, AreToldMemoryOfOthersWhereTheyReachIt) {
   void* const memory = Allocate();
   const auto address_for = [memory](int device) {
-    cudaPointerAttributes attributes = {};
     EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(device), cudaSuccess);
-    EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, memory), cudaSuccess);
+    const cudaPointerAttributes attributes = AttributesOf(memory);
     EXPECT_EQ(attributes.device, 0);
     return attributes.devicePointer;
   };
@@ -104,9 +111,7 @@ TEST_F(RuntimeDevices, AreToldMemoryOfOthersWhereTheyReachIt) {
 
 TEST_F(RuntimeDevices, KeepTheLastErrorUntilItIsAskedFor) {
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(99), cudaErrorInvalidDevice);
-  int device = -1;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
-  EXPECT_EQ(device, 0);
+  EXPECT_EQ(CurrentDevice(), 0);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaPeekAtLastError)(), cudaErrorInvalidDevice) << "a success does not end it";
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaErrorInvalidDevice);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaSuccess);

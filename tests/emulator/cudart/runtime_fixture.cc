@@ -2,38 +2,34 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
 #include "src/emulator/extension.h"
 
 namespace commpool::internal::testing {
 
 namespace {
 
+// Bazel starts tests in the root of their files. The runtime finds the driver beside its own folder.
 void* Open(const char* file) {
   void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library, nullptr) << dlerror();
   return library;
 }
 
-// Bazel starts tests in the root of their files. The runtime finds the driver beside its own folder.
-void* Runtime() {
-  static void* const library = Open("src/emulator/cudart/libcudart.so.13");
-  return library;
-}
-
-void* DriverLibrary() {
-  static void* const library = Open("src/emulator/cuda/libcuda.so.1");
-  return library;
-}
-
 }  // namespace
 
 void* RuntimeSymbol(const char* name) {
-  void* const symbol = dlvsym(Runtime(), name, "libcudart.so.13");
+  static void* const runtime = Open("src/emulator/cudart/libcudart.so.13");
+  void* const symbol = dlvsym(runtime, name, "libcudart.so.13");
   EXPECT_NE(symbol, nullptr) << name;
   return symbol;
 }
 
-void* DriverSymbol(const char* name) { return dlsym(DriverLibrary(), name); }
+void* DriverSymbol(const char* name) {
+  static void* const driver = Open("src/emulator/cuda/libcuda.so.1");
+  return dlsym(driver, name);
+}
 
 std::string TakeReports() {
   std::vector<char> text(1 << 16);
@@ -64,10 +60,22 @@ void* RuntimeTest::Allocate() {
 }
 
 cudaStream_t RuntimeTest::MakeStream() {
-  cudaStream_t stream = nullptr;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking), cudaSuccess);
+  const cudaStream_t stream = Get(COMMPOOL_RUNTIME(cudaStreamCreateWithFlags), cudaStreamNonBlocking);
   streams_.push_back(stream);
   return stream;
+}
+
+cudaPointerAttributes RuntimeTest::AttributesOf(const void* memory) {
+  cudaPointerAttributes attributes;
+  std::memset(&attributes, 0xff, sizeof attributes);  // the call must write what a test reads
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, memory), cudaSuccess);
+  return attributes;
+}
+
+int RuntimeTest::CurrentDevice() {
+  int device = -1;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
+  return device;
 }
 
 std::vector<char> RuntimeTest::Download(const void* device) {

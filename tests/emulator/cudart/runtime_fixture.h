@@ -6,9 +6,18 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "src/emulator/runtime_extension.h"
+
+// Calls a function of the runtime, or of its driver, by name.
+#define COMMPOOL_RUNTIME(name) \
+  (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::RuntimeSymbol(#name)))
+#define COMMPOOL_TEXT_OF(name) #name
+#define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
+#define COMMPOOL_DRIVER_CALL(name) \
+  (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::DriverSymbol(COMMPOOL_TEXT(name))))
 
 namespace commpool::internal::testing {
 
@@ -18,6 +27,14 @@ void* DriverSymbol(const char* name);
 
 // The emulator's reports since the last call, as one text.
 std::string TakeReports();
+
+// What a call that must succeed writes through its first argument. A failure tells the call by its types.
+template <typename Value, typename... Parameters>
+Value Get(cudaError_t (*call)(Value*, Parameters...), std::type_identity_t<Parameters>... arguments) {
+  Value value = {};
+  EXPECT_EQ(call(&value, arguments...), cudaSuccess) << __PRETTY_FUNCTION__;
+  return value;
+}
 
 class RuntimeTest : public ::testing::Test {
  protected:
@@ -30,7 +47,9 @@ class RuntimeTest : public ::testing::Test {
   void* Allocate();
   // A stream that waits for no other; destroyed at the end.
   cudaStream_t MakeStream();
-  std::vector<char> Download(const void* device);
+  static std::vector<char> Download(const void* device);
+  static cudaPointerAttributes AttributesOf(const void* memory);
+  static int CurrentDevice();
 
  private:
   std::vector<void*> memory_;
@@ -38,11 +57,3 @@ class RuntimeTest : public ::testing::Test {
 };
 
 }  // namespace commpool::internal::testing
-
-// Calls a function of the runtime, or of its driver, by name.
-#define COMMPOOL_RUNTIME(name) \
-  (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::RuntimeSymbol(#name)))
-#define COMMPOOL_TEXT_OF(name) #name
-#define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
-#define COMMPOOL_DRIVER_CALL(name) \
-  (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::DriverSymbol(COMMPOOL_TEXT(name))))

@@ -35,9 +35,7 @@ TEST_F(RuntimeMemory, OfNoBytesIsNone) {
 }
 
 TEST_F(RuntimeMemory, SaysWhereItLies) {
-  cudaPointerAttributes attributes;
-  void* const memory = Allocate();
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, static_cast<char*>(memory) + 8), cudaSuccess);
+  const cudaPointerAttributes attributes = AttributesOf(static_cast<char*>(Allocate()) + 8);
   EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
   EXPECT_EQ(attributes.device, 0);
   EXPECT_EQ(attributes.hostPointer, nullptr);
@@ -47,11 +45,9 @@ TEST_F(RuntimeMemory, SaysWhereItLies) {
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaHostGetDevicePointer)(&mapped, pinned, 0), cudaSuccess);
   EXPECT_EQ(mapped, pinned);
   std::fill_n(static_cast<char*>(pinned), kBytes, char{5});  // the host may use it
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, pinned), cudaSuccess);
-  EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
+  EXPECT_EQ(AttributesOf(pinned).type, cudaMemoryTypeHost);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaFreeHost)(pinned), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, &attributes), cudaSuccess);
-  EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+  EXPECT_EQ(AttributesOf(&attributes).type, cudaMemoryTypeUnregistered);
 }
 
 TEST_F(RuntimeMemory, IsCopiedRowByRow) {
@@ -59,15 +55,16 @@ TEST_F(RuntimeMemory, IsCopiedRowByRow) {
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaMemset)(memory, 0, kBytes), cudaSuccess);
   const std::vector<char> rows = {1, 2, 3, 4, 5, 6};
   cudaStream_t const stream = MakeStream();
+  const auto copy = [&](size_t pitch) {
+    return COMMPOOL_RUNTIME(cudaMemcpy2DAsync)(memory, pitch, rows.data(), 3, 3, 2, cudaMemcpyHostToDevice, stream);
+  };
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaDeviceSynchronize)(), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemcpy2DAsync)(memory, 8, rows.data(), 3, 3, 2, cudaMemcpyHostToDevice, stream),
-            cudaSuccess);
+  EXPECT_EQ(copy(8), cudaSuccess);
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaStreamSynchronize)(stream), cudaSuccess);
   std::vector<char> content = Download(memory);
   content.resize(12);
   EXPECT_EQ(content, (std::vector<char>{1, 2, 3, 0, 0, 0, 0, 0, 4, 5, 6, 0}));
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemcpy2DAsync)(memory, 2, rows.data(), 3, 3, 2, cudaMemcpyHostToDevice, stream),
-            cudaErrorInvalidPitchValue);
+  EXPECT_EQ(copy(2), cudaErrorInvalidPitchValue);
 }
 
 TEST_F(RuntimeMemory, IsCopiedBetweenDevices) {
@@ -82,8 +79,7 @@ TEST_F(RuntimeMemory, IsCopiedBetweenDevices) {
 }
 
 TEST_F(RuntimeMemory, OfStreamsComesFromThePool) {
-  cudaMemPool_t pool = nullptr;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaDeviceGetDefaultMemPool)(&pool, 0), cudaSuccess);
+  const cudaMemPool_t pool = Get(COMMPOOL_RUNTIME(cudaDeviceGetDefaultMemPool), 0);
   uint64_t threshold = UINT64_MAX;
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemPoolSetAttribute)(pool, cudaMemPoolAttrReleaseThreshold, &threshold), cudaSuccess);
   cudaStream_t const stream = MakeStream();
@@ -100,8 +96,7 @@ TEST_F(RuntimeMemory, OfStreamsComesFromThePool) {
 
 // That other processes open it, tests/driver/conformance/ipc_test says.
 TEST_F(RuntimeMemory, HasAHandleThatItsOwnProcessCannotOpen) {
-  cudaIpcMemHandle_t handle = {};
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaIpcGetMemHandle)(&handle, Allocate()), cudaSuccess);
+  const cudaIpcMemHandle_t handle = Get(COMMPOOL_RUNTIME(cudaIpcGetMemHandle), Allocate());
   void* opened = nullptr;
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcOpenMemHandle)(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
             cudaErrorDeviceUninitialized);
@@ -109,8 +104,7 @@ TEST_F(RuntimeMemory, HasAHandleThatItsOwnProcessCannotOpen) {
   cudaEvent_t event = nullptr;
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaEventCreateWithFlags)(&event, cudaEventDisableTiming | cudaEventInterprocess),
             cudaSuccess);
-  cudaIpcEventHandle_t event_handle = {};
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcGetEventHandle)(&event_handle, event), cudaSuccess);
+  const cudaIpcEventHandle_t event_handle = Get(COMMPOOL_RUNTIME(cudaIpcGetEventHandle), event);
   cudaEvent_t other = nullptr;
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcOpenEventHandle)(&other, event_handle), cudaErrorDeviceUninitialized);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaEventDestroy)(event), cudaSuccess);

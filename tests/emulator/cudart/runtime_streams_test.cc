@@ -15,8 +15,7 @@ TEST_F(RuntimeStreams, HavePriorities) {
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaDeviceGetStreamPriorityRange)(&least, &greatest), cudaSuccess);
   EXPECT_EQ(least, 0);
   EXPECT_LT(greatest, 0);
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaStreamCreateWithPriority)(&stream, cudaStreamNonBlocking, greatest), cudaSuccess);
+  const cudaStream_t stream = Get(COMMPOOL_RUNTIME(cudaStreamCreateWithPriority), cudaStreamNonBlocking, greatest);
   int priority = 0;
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamGetPriority)(stream, &priority), cudaSuccess);
   EXPECT_EQ(priority, greatest);
@@ -28,8 +27,7 @@ TEST_F(RuntimeStreams, HavePriorities) {
 TEST_F(RuntimeStreams, WaitForEvents) {
   cudaStream_t const first = MakeStream();
   cudaStream_t const second = MakeStream();
-  cudaEvent_t event = nullptr;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaEventCreateWithFlags)(&event, cudaEventDisableTiming), cudaSuccess);
+  const cudaEvent_t event = Get(COMMPOOL_RUNTIME(cudaEventCreateWithFlags), cudaEventDisableTiming);
   void* const memory = Allocate();
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemsetAsync)(memory, 1, kBytes, first), cudaSuccess);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaEventRecord)(event, first), cudaSuccess);
@@ -86,8 +84,7 @@ TEST_F(RuntimeGraphs, RepeatWhatWasCaptured) {
   ASSERT_EQ(COMMPOOL_RUNTIME(cudaStreamEndCapture)(stream, &graph), cudaSuccess);
   EXPECT_EQ(graph, making);
   EXPECT_EQ(Download(target), std::vector<char>(kBytes, 0)) << "nothing has run";
-  cudaGraphExec_t executable = nullptr;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaGraphInstantiate)(&executable, graph, 0), cudaSuccess);
+  const cudaGraphExec_t executable = Get(COMMPOOL_RUNTIME(cudaGraphInstantiate), graph, 0);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphDestroy)(graph), cudaSuccess);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphLaunch)(executable, stream), cudaSuccess);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamSynchronize)(stream), cudaSuccess);

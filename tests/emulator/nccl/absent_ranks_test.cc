@@ -15,24 +15,20 @@ constexpr size_t kBytes = 64 << 20;
 class AbsentRanks : public EmulatedNccl {};
 
 // The one rank that runs, and what it needs.
-struct OneRank {
+struct OneRank : Rank {
   OneRank() {
-    ncclUniqueId id;
-    EXPECT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommInitRank(&comm, kRanks, id, kRank), ncclSuccess);
+    EXPECT_EQ(Api().ncclCommInitRank(&comm, kRanks, NewId(), kRank), ncclSuccess);
     EXPECT_EQ(Api().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   }
   ~OneRank() {
     EXPECT_EQ(Api().cuStreamDestroy(stream), CUDA_SUCCESS);
-    EXPECT_EQ(Api().ncclCommDestroy(comm), ncclSuccess);
+    Destroy();
   }
   OneRank(const OneRank&) = delete;
   OneRank& operator=(const OneRank&) = delete;
 
   const CurrentDevice device{0};
   const DeviceMemory memory{0, kBytes};
-  ncclComm_t comm = nullptr;
-  CUstream stream = nullptr;
 };
 
 TEST_F(AbsentRanks, TakePartInCollectivesAndTransfers) {
@@ -40,14 +36,12 @@ TEST_F(AbsentRanks, TakePartInCollectivesAndTransfers) {
   char* const part = rank.memory.data() + kRank * (kBytes / kRanks);
   EXPECT_EQ(Api().ncclAllGather(part, rank.memory.data(), kBytes / kRanks, ncclUint8, rank.comm, rank.stream),
             ncclSuccess);
-  EXPECT_EQ(Api().ncclAllReduce(part, part, 8, ncclFloat, ncclSum, rank.comm, rank.stream), ncclSuccess);
+  EXPECT_EQ(rank.AllReduce(part, part, 8, ncclFloat), ncclSuccess);
   EXPECT_EQ(Api().ncclBroadcast(part, part, 8, ncclFloat, kRanks - 1, rank.comm, rank.stream), ncclSuccess);
   EXPECT_EQ(Api().ncclRecv(part, 8, ncclFloat, kRank - 1, rank.comm, rank.stream), ncclSuccess);
   EXPECT_EQ(Api().ncclSend(part, 8, ncclFloat, kRank + 1, rank.comm, rank.stream), ncclSuccess);
-  EXPECT_EQ(Api().cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-  ncclResult_t state = ncclInternalError;
-  EXPECT_EQ(Api().ncclCommGetAsyncError(rank.comm, &state), ncclSuccess);
-  EXPECT_EQ(state, ncclSuccess);
+  rank.Synchronize();
+  EXPECT_EQ(AsyncError(rank.comm), ncclSuccess);
 }
 
 TEST_F(AbsentRanks, HaveNoKnownColours) {

@@ -36,23 +36,20 @@ TEST_F(BadArguments, OfInitialisation) {
 // NCCL 2.28.9, src/init.cc: it compares them where they are not set, too.
 TEST_F(BadArguments, OfBlocksTheLeastNeedsTheMost) {
   const CurrentDevice current(0);
-  ncclUniqueId id;
-  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
-  constexpr int kUnset = NCCL_CONFIG_UNDEF_INT;
-  for (const auto& [least, most] : {std::pair(16, kUnset), std::pair(16, 8), std::pair(0, 8), std::pair(kUnset, -1)}) {
+  const ncclUniqueId id = NewId();
+  ncclComm_t comm = nullptr;
+  const auto initialize = [&](int least, int most) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.minCTAs = least;
     config.maxCTAs = most;
-    ncclComm_t comm = nullptr;
-    EXPECT_EQ(Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument) << least << " " << most;
-    EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("Invalid config min/max channels attribute value"),
-              std::string::npos);
+    return Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+  };
+  constexpr int kUnset = NCCL_CONFIG_UNDEF_INT;
+  for (const auto& [least, most] : {std::pair(16, kUnset), std::pair(16, 8), std::pair(0, 8), std::pair(kUnset, -1)}) {
+    EXPECT_EQ(initialize(least, most), ncclInvalidArgument) << least << " " << most;
+    EXPECT_NE(LastError().find("Invalid config min/max channels attribute value"), std::string::npos);
   }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.minCTAs = 16;
-  config.maxCTAs = 64;
-  ncclComm_t comm = nullptr;
-  ASSERT_EQ(Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+  ASSERT_EQ(initialize(16, 64), ncclSuccess);
   EXPECT_EQ(Api().ncclCommDestroy(comm), ncclSuccess);
 }
 
@@ -60,32 +57,28 @@ TEST_F(BadArguments, TwoRanksOnOneDeviceAreRefused) {
   ncclComm_t comms[2] = {};
   const int devices[2] = {0, 0};
   EXPECT_EQ(Api().ncclCommInitAll(comms, 2, devices), ncclInvalidUsage);
-  EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("Duplicate GPU detected"), std::string::npos);
+  EXPECT_NE(LastError().find("Duplicate GPU detected"), std::string::npos);
 }
 
 TEST_F(BadArguments, RanksThatCountDifferently) {
-  ncclUniqueId id;
-  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
-  std::thread other([&] {
-    const CurrentDevice current(1);
+  const ncclUniqueId id = NewId();
+  const auto expect_refused = [&id](int rank) {
+    const CurrentDevice current(rank);
     ncclComm_t comm = nullptr;
-    EXPECT_EQ(Api().ncclCommInitRank(&comm, 3, id, 1), ncclRemoteError);
-  });
-  const CurrentDevice current(0);
-  ncclComm_t comm = nullptr;
-  EXPECT_EQ(Api().ncclCommInitRank(&comm, 2, id, 0), ncclRemoteError);
+    EXPECT_EQ(Api().ncclCommInitRank(&comm, 2 + rank, id, rank), ncclRemoteError);
+    EXPECT_EQ(comm, nullptr);
+  };
+  std::thread other(expect_refused, 1);
+  expect_refused(0);
   other.join();
-  EXPECT_EQ(comm, nullptr);
-  EXPECT_NE(TakeReports().find("communicator not initialised by all ranks"), std::string::npos);
+  ExpectReport("communicator not initialised by all ranks");
 }
 
 TEST_F(BadArguments, OfQuestions) {
   RunRanks(1, [](Rank& rank) {
+    EXPECT_EQ(SizeOf(rank.comm), 1);
+    EXPECT_EQ(RankIn(rank.comm), 0);
     int value = -1;
-    EXPECT_EQ(Api().ncclCommCount(rank.comm, &value), ncclSuccess);
-    EXPECT_EQ(value, 1);
-    EXPECT_EQ(Api().ncclCommUserRank(rank.comm, &value), ncclSuccess);
-    EXPECT_EQ(value, 0);
     EXPECT_EQ(Api().ncclCommCuDevice(rank.comm, &value), ncclSuccess);
     EXPECT_EQ(value, 0);
     EXPECT_EQ(Api().ncclCommCount(nullptr, &value), ncclInvalidArgument);
@@ -95,22 +88,20 @@ TEST_F(BadArguments, OfQuestions) {
 }
 
 TEST_F(BadArguments, OfCollectives) {
-  RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
     const DeviceMemory elsewhere(1 - rank.rank, 4096);
     char* data = memory.data();
     int on_host = 0;
-    const auto reduce = [&](const void* send, void* receive, ncclDataType_t type, int operation) {
-      return Api().ncclAllReduce(send, receive, 8, type, static_cast<ncclRedOp_t>(operation), rank.comm, rank.stream);
+    const auto reduce = [&](const void* send, void* receive, ncclDataType_t type, int operation = ncclSum) {
+      return rank.AllReduce(send, receive, 8, type, static_cast<ncclRedOp_t>(operation));
     };
-    EXPECT_EQ(reduce(nullptr, data, ncclFloat, ncclSum), ncclInvalidArgument);
-    EXPECT_EQ(reduce(data, nullptr, ncclFloat, ncclSum), ncclInvalidArgument);
-    EXPECT_EQ(reduce(&on_host, data, ncclFloat, ncclSum), ncclInvalidArgument);
-    EXPECT_EQ(reduce(data, elsewhere.data(), ncclFloat, ncclSum), ncclInvalidArgument);
-    EXPECT_EQ(reduce(data, data, ncclNumTypes, ncclSum), ncclInvalidArgument);
+    EXPECT_EQ(reduce(nullptr, data, ncclFloat), ncclInvalidArgument);
+    EXPECT_EQ(reduce(data, nullptr, ncclFloat), ncclInvalidArgument);
+    EXPECT_EQ(reduce(&on_host, data, ncclFloat), ncclInvalidArgument);
+    EXPECT_EQ(reduce(data, elsewhere.data(), ncclFloat), ncclInvalidArgument);
+    EXPECT_EQ(reduce(data, data, ncclNumTypes), ncclInvalidArgument);
     EXPECT_EQ(reduce(data, data, ncclFloat, 77), ncclInvalidArgument);
-    EXPECT_EQ(Api().ncclAllReduce(data, data, ~size_t{0}, ncclFloat, ncclSum, rank.comm, rank.stream),
-              ncclInvalidArgument);
+    EXPECT_EQ(rank.AllReduce(data, data, ~size_t{0}, ncclFloat), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclAllReduce(data, data, 1, ncclFloat, ncclSum, nullptr, rank.stream), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclBcast(data, 1, ncclFloat, 2, rank.comm, rank.stream), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclBcast(data, 1, ncclFloat, -1, rank.comm, rank.stream), ncclInvalidArgument);
@@ -118,8 +109,7 @@ TEST_F(BadArguments, OfCollectives) {
 }
 
 TEST_F(BadArguments, ErrorsInAGroupComeBackAtItsEnd) {
-  RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(1, [](Rank& rank, const DeviceMemory& memory) {
     ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(Api().ncclBcast(nullptr, 1, ncclFloat, 0, rank.comm, rank.stream), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclBcast(memory.data(), 1, ncclFloat, 0, rank.comm, rank.stream), ncclSuccess);
@@ -135,12 +125,11 @@ TEST_F(BadArguments, ADestroyedCommunicatorIsRefusedAndReported) {
   EXPECT_EQ(Api().ncclCommCount(gone, &value), ncclInvalidArgument);
   EXPECT_EQ(Api().ncclCommDestroy(gone), ncclInvalidArgument);
   EXPECT_EQ(Api().ncclCommDeregister(gone, &value), ncclInvalidArgument);
-  EXPECT_NE(TakeReports().find("use of a communicator that does not exist"), std::string::npos);
+  ExpectReport("use of a communicator that does not exist");
 }
 
 TEST_F(BadArguments, AFinalizedCommunicatorTakesNoCollectives) {
-  RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(1, [](Rank& rank, const DeviceMemory& memory) {
     ASSERT_EQ(Api().ncclCommFinalize(rank.comm), ncclSuccess);
     EXPECT_EQ(Api().ncclBcast(memory.data(), 1, ncclFloat, 0, rank.comm, rank.stream), ncclInvalidUsage);
   });
@@ -179,13 +168,13 @@ TEST_F(Memory, OfAnotherAllocatorIsNotFreed) {
   const CurrentDevice current(0);
   const DeviceMemory plain(0, 4096, MemoryKind::kPlain);
   EXPECT_EQ(Api().ncclMemFree(plain.data()), ncclInvalidArgument);
-  EXPECT_NE(TakeReports().find("ncclMemFree of memory that ncclMemAlloc did not make"), std::string::npos);
+  ExpectReport("ncclMemFree of memory that ncclMemAlloc did not make");
 }
 
 TEST(RefusedFunction, SaysWhyAndDropsItsGroup) {
   EXPECT_EQ(Api().ncclGroupStart(), ncclSuccess);
   EXPECT_EQ(Api().ncclGroupSimulateEnd(nullptr), ncclInvalidUsage);
-  EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("does not estimate"), std::string::npos);
+  EXPECT_NE(LastError().find("does not estimate"), std::string::npos);
   EXPECT_EQ(Api().ncclGroupEnd(), ncclInvalidUsage) << "no group is open any more";
 }
 

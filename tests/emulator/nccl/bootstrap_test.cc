@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <future>
 
 #include "tests/base/expect_status.h"

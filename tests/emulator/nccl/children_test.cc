@@ -6,46 +6,18 @@ namespace {
 
 class Children : public EmulatedNccl {};
 
-int RankIn(ncclComm_t comm) {
-  int rank = -1;
-  EXPECT_EQ(Api().ncclCommUserRank(comm, &rank), ncclSuccess);
-  return rank;
-}
-
-int SizeOf(ncclComm_t comm) {
-  int size = -1;
-  EXPECT_EQ(Api().ncclCommCount(comm, &size), ncclSuccess);
-  return size;
-}
-
-// The sum of one number from each rank.
-int SumOver(const Rank& rank, ncclComm_t comm, int value) {
-  const DeviceMemory memory(rank.rank, 4096);
-  Upload(memory.data(), std::vector<int>{value});
-  EXPECT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, comm, rank.stream), ncclSuccess);
-  rank.Synchronize();
-  return Download<int>(memory.data(), 1)[0];
-}
-
 TEST_F(Children, HoldTheRanksOfOneColour) {
   RunRanks(4, [](Rank& rank) {
-    ncclComm_t child = nullptr;
-    ASSERT_EQ(Api().ncclCommSplit(rank.comm, rank.rank % 2, 0, &child, nullptr), ncclSuccess);
-    EXPECT_EQ(SizeOf(child), 2);
-    EXPECT_EQ(RankIn(child), rank.rank / 2);  // equal keys keep the order
-    EXPECT_EQ(SumOver(rank, child, rank.rank), rank.rank % 2 == 0 ? 2 : 4);
+    const auto child = ScopedChild(rank.comm, rank.rank % 2);
+    EXPECT_EQ(SizeOf(child.get()), 2);
+    EXPECT_EQ(RankIn(child.get()), rank.rank / 2);  // equal keys keep the order
+    EXPECT_EQ(SumOver(rank, child.get(), rank.rank), rank.rank % 2 == 0 ? 2 : 4);
     EXPECT_EQ(SumOver(rank, rank.comm, 1), 4);  // the parent works on
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
   });
 }
 
 TEST_F(Children, AreOrderedByKey) {
-  RunRanks(3, [](Rank& rank) {
-    ncclComm_t child = nullptr;
-    ASSERT_EQ(Api().ncclCommSplit(rank.comm, 7, -rank.rank, &child, nullptr), ncclSuccess);
-    EXPECT_EQ(RankIn(child), 2 - rank.rank);
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
-  });
+  RunRanks(3, [](Rank& rank) { EXPECT_EQ(RankIn(ScopedChild(rank.comm, 7, -rank.rank).get()), 2 - rank.rank); });
 }
 
 TEST_F(Children, WithoutAColourAreNull) {
@@ -66,7 +38,7 @@ TEST_F(Children, OutliveTheirParent) {
   RunRanks(2, [](Rank& rank) {
     ncclComm_t child = nullptr;
     ASSERT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommDestroy(rank.comm), ncclSuccess);
+    rank.Destroy();
     rank.comm = child;
     EXPECT_EQ(SumOver(rank, child, 1), 2);
   });
@@ -74,15 +46,10 @@ TEST_F(Children, OutliveTheirParent) {
 
 // NCCL 2.28.9, src/init.cc: registrations are a communicator's own.
 TEST_F(Children, InheritNoRegistrations) {
-  RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 2 << 20);
-    void* handle = nullptr;
-    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
-    ncclComm_t child = nullptr;
-    ASSERT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommDeregister(child, handle), ncclInvalidUsage);
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);  // leaves nothing behind
-    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
+    const auto handle = ScopedHandle(rank, memory);
+    const auto child = ScopedChild(rank.comm);  // leaves nothing behind
+    EXPECT_EQ(Api().ncclCommDeregister(child.get(), handle.get()), ncclInvalidUsage);
   });
 }
 
@@ -104,14 +71,11 @@ TEST_F(Children, OfSeveralRanksInOneThreadAreGrouped) {
 
 TEST_F(Children, ShrunkCloseUpInOrder) {
   RunRanks(4, [](Rank& rank) {
-    int excluded[] = {1};
     if (rank.rank == 1) return;
-    ncclComm_t child = nullptr;
-    ASSERT_EQ(Api().ncclCommShrink(rank.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT), ncclSuccess);
-    EXPECT_EQ(SizeOf(child), 3);
-    EXPECT_EQ(RankIn(child), rank.rank == 0 ? 0 : rank.rank - 1);
-    EXPECT_EQ(SumOver(rank, child, rank.rank), 5);
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
+    const auto child = ScopedShrunk(rank.comm, 1);
+    EXPECT_EQ(SizeOf(child.get()), 3);
+    EXPECT_EQ(RankIn(child.get()), rank.rank == 0 ? 0 : rank.rank - 1);
+    EXPECT_EQ(SumOver(rank, child.get(), rank.rank), 5);
   });
 }
 
@@ -123,8 +87,7 @@ TEST_F(Children, OfRanksThatLeaveOutDifferentOnesAreRefused) {
     EXPECT_NE(Api().ncclCommShrink(rank.comm, excluded, 1 + rank.rank, &child, nullptr, NCCL_SHRINK_DEFAULT),
               ncclSuccess);
     EXPECT_EQ(child, nullptr);
-    Api().ncclCommAbort(rank.comm);
-    rank.comm = nullptr;
+    rank.Abort();
   });
   TakeReports();  // from either rank
 }
@@ -135,17 +98,17 @@ TEST_F(Children, RefuseBadArguments) {
     int self[] = {rank.rank};
     int unknown[] = {2};
     ncclConfig_t config = {};
-    const auto shrink = [&](int* list, int count, int flags) {
+    const auto shrink = [&](int* list, int count, int flags = NCCL_SHRINK_DEFAULT) {
       return Api().ncclCommShrink(rank.comm, list, count, &child, nullptr, flags);
     };
     EXPECT_EQ(Api().ncclCommSplit(rank.comm, -2, 0, &child, nullptr), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, nullptr, nullptr), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, &child, &config), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclCommSplit(nullptr, 0, 0, &child, nullptr), ncclInvalidArgument);
-    EXPECT_EQ(shrink(self, 1, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
-    EXPECT_EQ(shrink(unknown, 1, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
-    EXPECT_EQ(shrink(nullptr, 1, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
-    EXPECT_EQ(shrink(unknown, 0, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
+    EXPECT_EQ(shrink(self, 1), ncclInvalidArgument);
+    EXPECT_EQ(shrink(unknown, 1), ncclInvalidArgument);
+    EXPECT_EQ(shrink(nullptr, 1), ncclInvalidArgument);
+    EXPECT_EQ(shrink(unknown, 0), ncclInvalidArgument);
     EXPECT_EQ(shrink(unknown, 1, 64), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclCommRevoke(rank.comm, 1), ncclInvalidArgument);
     EXPECT_EQ(child, nullptr);

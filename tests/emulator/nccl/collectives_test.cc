@@ -2,8 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <mutex>
-#include <thread>
 
 #include "tests/emulator/nccl/harness.h"
 
@@ -12,27 +10,31 @@ namespace {
 
 class Collectives : public EmulatedNccl {};
 
+template <typename T>
+std::function<T(size_t)> SumOf(int ranks) {
+  return [ranks](size_t index) { return static_cast<T>(Value(0, index) * ranks + ranks * (ranks - 1) / 2); };
+}
+
+template <typename T>
+void ExpectElements(const std::vector<T>& got, const std::function<T(size_t)>& expected, size_t first = 0) {
+  for (size_t index = 0; index < got.size(); ++index) ASSERT_EQ(got[index], expected(first + index)) << index;
+}
+
 // One all-reduce of `count` elements on `ranks` ranks; every element on every rank must equal `expected`.
 template <typename T>
 void ExpectAllReduce(int ranks, size_t count, ncclDataType_t type, ncclRedOp_t operation,
                      const std::function<T(size_t)>& expected) {
   RunRanks(ranks, [&](Rank& rank) {
-    const DeviceMemory send(rank.rank, count * sizeof(T));
+    const DeviceMemory send(rank.rank, Values<T>(rank.rank, count));
     const DeviceMemory receive(rank.rank, count * sizeof(T));
-    Upload(send.data(), Values<T>(rank.rank, count));
-    ASSERT_EQ(Api().ncclAllReduce(send.data(), receive.data(), count, type, operation, rank.comm, rank.stream),
-              ncclSuccess);
-    rank.Synchronize();
-    const std::vector<T> got = Download<T>(receive.data(), count);
-    for (size_t index = 0; index < count; ++index) ASSERT_EQ(got[index], expected(index)) << index;
+    ASSERT_EQ(rank.AllReduce(send.data(), receive.data(), count, type, operation), ncclSuccess);
+    ExpectElements(rank.Result<T>(receive.data(), count), expected);
   });
 }
 
 template <typename T>
 void ExpectSum(int ranks, size_t count, ncclDataType_t type) {
-  ExpectAllReduce<T>(ranks, count, type, ncclSum, [&](size_t index) {
-    return static_cast<T>(static_cast<int>(index % 5) * ranks + ranks * (ranks - 1) / 2);
-  });
+  ExpectAllReduce<T>(ranks, count, type, ncclSum, SumOf<T>(ranks));
 }
 
 TEST_F(Collectives, AllReduceAddsFloats) { ExpectSum<float>(4, 1000, ncclFloat); }
@@ -63,12 +65,9 @@ TEST_F(Collectives, AllReduceAddsHalves) {
   RunRanks(2, [](Rank& rank) {
     // 1.5 and 2048 as IEEE halves; 1 + 2048 rounds to even.
     const std::vector<uint16_t> mine = {0x3e00, rank.rank == 0 ? uint16_t{0x6800} : uint16_t{0x3c00}};
-    const DeviceMemory memory(rank.rank, 4);
-    Upload(memory.data(), mine);
-    ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 2, ncclHalf, ncclSum, rank.comm, rank.stream),
-              ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<uint16_t>(memory.data(), 2), (std::vector<uint16_t>{0x4200, 0x6800}));
+    const DeviceMemory memory(rank.rank, mine);
+    ASSERT_EQ(rank.AllReduce(memory, 2, ncclHalf), ncclSuccess);
+    EXPECT_EQ(rank.Result<uint16_t>(memory.data(), 2), (std::vector<uint16_t>{0x4200, 0x6800}));
   });
 }
 
@@ -81,12 +80,9 @@ TEST_F(Collectives, AllReduceInPlaceEndsWithTheSameBitsOnEveryRank) {
     for (size_t index = 0; index < kCount; ++index) {
       values[index] = std::sin(static_cast<float>(index) * static_cast<float>(rank.rank + 1));
     }
-    const DeviceMemory memory(rank.rank, kCount * sizeof(float));
-    Upload(memory.data(), values);
-    ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), kCount, ncclFloat, ncclAvg, rank.comm, rank.stream),
-              ncclSuccess);
-    rank.Synchronize();
-    results[static_cast<size_t>(rank.rank)] = Download<float>(memory.data(), kCount);
+    const DeviceMemory memory(rank.rank, values);
+    ASSERT_EQ(rank.AllReduce(memory.data(), memory.data(), kCount, ncclFloat, ncclAvg), ncclSuccess);
+    results[static_cast<size_t>(rank.rank)] = rank.Result<float>(memory.data(), kCount);
   });
   for (int rank = 1; rank < kRanks; ++rank) {
     EXPECT_EQ(std::memcmp(results[0].data(), results[static_cast<size_t>(rank)].data(), kCount * sizeof(float)), 0);
@@ -94,9 +90,7 @@ TEST_F(Collectives, AllReduceInPlaceEndsWithTheSameBitsOnEveryRank) {
 }
 
 TEST_F(Collectives, AllReduceOfNothingDoesNothing) {
-  RunRanks(2, [](Rank& rank) {
-    EXPECT_EQ(Api().ncclAllReduce(nullptr, nullptr, 0, ncclFloat, ncclSum, rank.comm, rank.stream), ncclSuccess);
-  });
+  RunRanks(2, [](Rank& rank) { EXPECT_EQ(rank.AllReduce(nullptr, nullptr, 0, ncclFloat), ncclSuccess); });
 }
 
 TEST_F(Collectives, AllReduceOnOneRankCopies) { ExpectSum<float>(1, 100, ncclFloat); }
@@ -110,11 +104,11 @@ TEST_F(Collectives, AllGatherCollectsEveryRanksPart) {
       char* send = in_place ? receive.data() + static_cast<size_t>(rank.rank) * kCount * sizeof(int) : apart.data();
       Upload(send, Values<int>(rank.rank, kCount));
       ASSERT_EQ(Api().ncclAllGather(send, receive.data(), kCount, ncclInt, rank.comm, rank.stream), ncclSuccess);
-      rank.Synchronize();
+      std::vector<int> parts;
       for (int part = 0; part < 3; ++part) {
-        EXPECT_EQ(Download<int>(receive.data() + static_cast<size_t>(part) * kCount * sizeof(int), kCount),
-                  Values<int>(part, kCount));
+        for (const int value : Values<int>(part, kCount)) parts.push_back(value);
       }
+      EXPECT_EQ(rank.Result<int>(receive.data(), 3 * kCount), parts);
     });
   }
 }
@@ -123,14 +117,12 @@ TEST_F(Collectives, BroadcastBringsTheRootsBytesToAll) {
   constexpr size_t kCount = 700'000;
   for (const int root : {0, 2}) {
     RunRanks(4, [&](Rank& rank) {
-      const DeviceMemory send(rank.rank, kCount * sizeof(float));
+      const DeviceMemory send(rank.rank, Values<float>(rank.rank, kCount));
       const DeviceMemory receive(rank.rank, kCount * sizeof(float));
-      Upload(send.data(), Values<float>(rank.rank, kCount));
       ASSERT_EQ(Api().ncclBroadcast(send.data(), receive.data(), kCount, ncclFloat, root, rank.comm, rank.stream),
                 ncclSuccess);
       ASSERT_EQ(Api().ncclBcast(send.data(), kCount, ncclFloat, root, rank.comm, rank.stream), ncclSuccess);
-      rank.Synchronize();
-      EXPECT_EQ(Download<float>(receive.data(), kCount), Values<float>(root, kCount));
+      EXPECT_EQ(rank.Result<float>(receive.data(), kCount), Values<float>(root, kCount));
       EXPECT_EQ(Download<float>(send.data(), kCount), Values<float>(root, kCount));
     });
   }
@@ -140,10 +132,9 @@ TEST_F(Collectives, RunInLaunchOrderOnAnyStreams) {
   RunRanks(2, [](Rank& rank) {
     CUstream other = nullptr;
     ASSERT_EQ(Api().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    const DeviceMemory memory(rank.rank, 2 * sizeof(int));
-    Upload(memory.data(), std::vector<int>{rank.rank, 10 * rank.rank});
+    const DeviceMemory memory(rank.rank, std::vector<int>{rank.rank, 10 * rank.rank});
+    char* const second = memory.data() + sizeof(int);
     for (int round = 0; round < 20; ++round) {
-      char* second = memory.data() + sizeof(int);
       ASSERT_EQ(Api().ncclBcast(memory.data(), 1, ncclInt, round % 2, rank.comm, rank.stream), ncclSuccess);
       ASSERT_EQ(Api().ncclAllReduce(second, second, 1, ncclInt, ncclMax, rank.comm, other), ncclSuccess);
     }
@@ -163,8 +154,7 @@ TEST_F(Collectives, OneThreadDrivesEveryRankWithGroups) {
   std::vector<std::unique_ptr<DeviceMemory>> memories;
   for (int rank = 0; rank < kRanks; ++rank) {
     devices.push_back(std::make_unique<CurrentDevice>(rank));
-    memories.push_back(std::make_unique<DeviceMemory>(rank, 4096));
-    Upload(memories.back()->data(), std::vector<int>{rank + 1});
+    memories.push_back(std::make_unique<DeviceMemory>(rank, std::vector<int>{rank + 1}));
     ASSERT_EQ(Api().cuStreamCreate(&streams[static_cast<size_t>(rank)], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   }
   ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
@@ -195,23 +185,15 @@ void ExpectReduceScatter(int ranks, size_t count, ncclDataType_t type, ncclRedOp
   RunRanks(ranks, [&](Rank& rank) {
     const size_t whole = count * static_cast<size_t>(ranks);
     const size_t first = count * static_cast<size_t>(rank.rank);
-    const DeviceMemory send(rank.rank, whole * sizeof(T));
+    const DeviceMemory send(rank.rank, Values<T>(rank.rank, whole));
     const DeviceMemory apart(rank.rank, count * sizeof(T));
     char* const receive = in_place ? send.data() + first * sizeof(T) : apart.data();
-    Upload(send.data(), Values<T>(rank.rank, whole));
     ASSERT_EQ(Api().ncclReduceScatter(send.data(), receive, count, type, operation, rank.comm, rank.stream),
               ncclSuccess);
-    rank.Synchronize();
-    const std::vector<T> got = Download<T>(receive, count);
-    for (size_t index = 0; index < count; ++index) ASSERT_EQ(got[index], expected(first + index)) << index;
+    ExpectElements(rank.Result<T>(receive, count), expected, first);
     if (in_place) return;
     EXPECT_EQ(Download<T>(send.data(), whole), Values<T>(rank.rank, whole));
   });
-}
-
-template <typename T>
-std::function<T(size_t)> SumOf(int ranks) {
-  return [ranks](size_t index) { return static_cast<T>(Value(0, index) * ranks + ranks * (ranks - 1) / 2); };
 }
 
 TEST_F(ReducingCollectives, ReduceScatterGivesEachRankItsBlock) {
@@ -266,13 +248,11 @@ TEST_F(ReducingCollectives, ReduceScatterAddsShortFloats) {
         }
         return bytes;
       };
-      const DeviceMemory memory(rank.rank, 4096);
-      Upload(memory.data(), bits(each.one, 6));
+      const DeviceMemory memory(rank.rank, bits(each.one, 6));
       char* const receive = memory.data() + 2048;
       ASSERT_EQ(Api().ncclReduceScatter(memory.data(), receive, 3, each.type, ncclSum, rank.comm, rank.stream),
                 ncclSuccess);
-      rank.Synchronize();
-      EXPECT_EQ(Download<uint8_t>(receive, static_cast<size_t>(3 * each.bytes)), bits(each.two, 3));
+      EXPECT_EQ(rank.Result<uint8_t>(receive, static_cast<size_t>(3 * each.bytes)), bits(each.two, 3));
     });
   }
 }
@@ -281,24 +261,20 @@ TEST_F(ReducingCollectives, ReduceBringsTheResultToTheRootAlone) {
   constexpr size_t kCount = 300'001;
   for (const int root : {0, 2}) {
     RunRanks(3, [&](Rank& rank) {
-      const DeviceMemory send(rank.rank, kCount * sizeof(float));
+      const DeviceMemory send(rank.rank, Values<float>(rank.rank, kCount));
       const DeviceMemory receive(rank.rank, kCount * sizeof(float));
-      Upload(send.data(), Values<float>(rank.rank, kCount));
       void* const target = rank.rank == root ? receive.data() : nullptr;  // counts on the root only
       ASSERT_EQ(Api().ncclReduce(send.data(), target, kCount, ncclFloat, ncclSum, root, rank.comm, rank.stream),
                 ncclSuccess);
-      rank.Synchronize();
-      if (rank.rank != root) return;
-      const std::vector<float> got = Download<float>(receive.data(), kCount);
-      for (size_t index = 0; index < kCount; ++index) ASSERT_EQ(got[index], SumOf<float>(3)(index));
+      if (rank.rank != root) return rank.Synchronize();
+      ExpectElements(rank.Result<float>(receive.data(), kCount), SumOf<float>(3));
     });
   }
 }
 
 TEST_F(ReducingCollectives, ReduceAveragesWholeNumbersInPlace) {
   RunRanks(2, [&](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
-    Upload(memory.data(), std::vector<int>{3 + rank.rank, 10});
+    const DeviceMemory memory(rank.rank, std::vector<int>{3 + rank.rank, 10});
     ASSERT_EQ(Api().ncclReduce(memory.data(), memory.data(), 2, ncclInt, ncclAvg, 1, rank.comm, rank.stream),
               ncclSuccess);
     rank.Synchronize();
@@ -309,8 +285,7 @@ TEST_F(ReducingCollectives, ReduceAveragesWholeNumbersInPlace) {
 }
 
 TEST_F(ReducingCollectives, RefuseBadArguments) {
-  RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(1, [](Rank& rank, const DeviceMemory& memory) {
     char* const data = memory.data();
     const auto scatter = [&](const void* send, size_t count, int type, int operation) {
       return Api().ncclReduceScatter(send, data, count, static_cast<ncclDataType_t>(type),
@@ -328,55 +303,51 @@ TEST_F(ReducingCollectives, RefuseBadArguments) {
 
 // Pre-multiplied sums: made, used, destroyed, and used wrongly.
 
-class ScaledSums : public EmulatedNccl {};
+class ScaledSums : public EmulatedNccl {
+ protected:
+  static ncclRedOp_t Make(const Rank& rank, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence) {
+    ncclRedOp_t operation = ncclSum;
+    EXPECT_EQ(Api().ncclRedOpCreatePreMulSum(&operation, scalar, type, residence, rank.comm), ncclSuccess);
+    return operation;
+  }
+};
 
 TEST_F(ScaledSums, MultiplyEachRanksOwnValuesByItsOwnScalar) {
   RunRanks(3, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
-    Upload(memory.data(), std::vector<float>{1, 10});
+    const DeviceMemory memory(rank.rank, std::vector<float>{1, 10});
     auto scalar = static_cast<float>(rank.rank + 1);
-    ncclRedOp_t operation = ncclSum;
-    ASSERT_EQ(Api().ncclRedOpCreatePreMulSum(&operation, &scalar, ncclFloat, ncclScalarHostImmediate, rank.comm),
-              ncclSuccess);
+    const ncclRedOp_t operation = Make(rank, &scalar, ncclFloat, ncclScalarHostImmediate);
     EXPECT_GE(operation, ncclNumOps);
     scalar = 0;  // was read at once
-    ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 2, ncclFloat, operation, rank.comm, rank.stream),
-              ncclSuccess);
+    ASSERT_EQ(rank.AllReduce(memory.data(), memory.data(), 2, ncclFloat, operation), ncclSuccess);
     EXPECT_EQ(Api().ncclRedOpDestroy(operation, rank.comm), ncclSuccess);  // while the collective runs
-    rank.Synchronize();
-    EXPECT_EQ(Download<float>(memory.data(), 2), (std::vector<float>{6, 60}));
+    EXPECT_EQ(rank.Result<float>(memory.data(), 2), (std::vector<float>{6, 60}));
   });
 }
 
 TEST_F(ScaledSums, ReadADeviceScalarWhenTheCollectiveRuns) {
   RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+    const DeviceMemory memory(rank.rank, std::vector<int>{1, 2, 3, 4});
     char* const scalar = memory.data() + 2048;
-    Upload(memory.data(), std::vector<int>{1, 2, 3, 4});
     Upload(scalar, std::vector<int>{5});
-    ncclRedOp_t operation = ncclSum;
-    ASSERT_EQ(Api().ncclRedOpCreatePreMulSum(&operation, scalar, ncclInt, ncclScalarDevice, rank.comm), ncclSuccess);
+    const ncclRedOp_t operation = Make(rank, scalar, ncclInt, ncclScalarDevice);
     Upload(scalar, std::vector<int>{7});
     ASSERT_EQ(
         Api().ncclReduceScatter(memory.data(), memory.data() + 1024, 2, ncclInt, operation, rank.comm, rank.stream),
         ncclSuccess);
-    rank.Synchronize();
     const int first = 1 + 2 * rank.rank;
-    EXPECT_EQ(Download<int>(memory.data() + 1024, 2), (std::vector<int>{14 * first, 14 * (first + 1)}));
+    EXPECT_EQ(rank.Result<int>(memory.data() + 1024, 2), (std::vector<int>{14 * first, 14 * (first + 1)}));
     EXPECT_EQ(Api().ncclRedOpDestroy(operation, rank.comm), ncclSuccess);
   });
 }
 
 TEST_F(ScaledSums, AreRefusedWithAnotherTypeOrCommunicatorAndOnceDestroyed) {
-  RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(1, [](Rank& rank, const DeviceMemory& memory) {
     float scalar = 2;
-    ncclRedOp_t operation = ncclSum;
+    const ncclRedOp_t operation = Make(rank, &scalar, ncclFloat, ncclScalarHostImmediate);
     const auto reduce = [&](ncclDataType_t type) {
-      return Api().ncclAllReduce(memory.data(), memory.data(), 1, type, operation, rank.comm, rank.stream);
+      return rank.AllReduce(memory.data(), memory.data(), 1, type, operation);
     };
-    ASSERT_EQ(Api().ncclRedOpCreatePreMulSum(&operation, &scalar, ncclFloat, ncclScalarHostImmediate, rank.comm),
-              ncclSuccess);
     EXPECT_EQ(reduce(ncclInt), ncclInvalidArgument);
     EXPECT_EQ(reduce(ncclFloat), ncclSuccess);
     EXPECT_EQ(Api().ncclRedOpDestroy(operation, rank.comm), ncclSuccess);

@@ -3,8 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <future>
-#include <memory>
+#include <latch>
 #include <thread>
 
 #include "tests/emulator/nccl/harness.h"
@@ -18,38 +17,16 @@ class Disagreement : public EmulatedNccl {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
-  static void Abort(Rank& rank) {
-    EXPECT_EQ(Api().ncclCommAbort(rank.comm), ncclSuccess);
-    rank.comm = nullptr;
-  }
-
-  static ncclResult_t AsyncError(const Rank& rank) {
-    ncclResult_t error = ncclSuccess;
-    EXPECT_EQ(Api().ncclCommGetAsyncError(rank.comm, &error), ncclSuccess);
-    return error;
-  }
-
-  static ncclResult_t WaitForAsyncError(const Rank& rank) {
-    ncclResult_t error = ncclSuccess;
-    while (error == ncclSuccess) {
-      error = AsyncError(rank);
-      std::this_thread::yield();
-    }
-    return error;
-  }
-
   // Runs `launch` on each rank in a process, because it breaks the contexts. Exits with 0 where every rank's stream
-  // failed with the expected async error.
-  [[noreturn]] static void FailOnEveryRank(int ranks, ncclResult_t expected,
-                                           const std::function<void(Rank&, char*)>& launch) {
+  // failed with an internal error.
+  [[noreturn]] static void FailOnEveryRank(int ranks, const std::function<void(Rank&, char*)>& launch) {
     std::atomic<int> failed = 0;
-    std::vector<std::unique_ptr<DeviceMemory>> memories(static_cast<size_t>(ranks));
     RunRanks(ranks, [&](Rank& rank) {
-      std::unique_ptr<DeviceMemory>& memory = memories[static_cast<size_t>(rank.rank)];
-      memory = std::make_unique<DeviceMemory>(rank.rank, 4096);
+      const auto* const memory = new DeviceMemory(rank.rank, 4096);  // outlives the process
       launch(rank, memory->data());
-      if (Api().cuStreamSynchronize(rank.stream) != CUDA_SUCCESS && AsyncError(rank) == expected) ++failed;
-      Abort(rank);
+      if (Api().cuStreamSynchronize(rank.stream) != CUDA_SUCCESS && AsyncError(rank.comm) == ncclInternalError)
+        ++failed;
+      rank.Abort();
     });
     _exit(failed.load() == ranks ? 0 : 1);
   }
@@ -57,58 +34,51 @@ class Disagreement : public EmulatedNccl {
   // Rank 0 broadcasts in a process, and rank 1 does not come. Exits with 0 where rank 0's stream failed.
   enum class LostRank { kStaysAway, kAborts };
   [[noreturn]] static void ExitAfterLonelyBroadcast(LostRank lost) {
-    std::promise<void> ended;
-    std::shared_future<void> broadcast_ended = ended.get_future().share();
-    std::unique_ptr<DeviceMemory> memory;
+    std::latch ended(1);
     bool failed = false;
     RunRanks(2, [&](Rank& rank) {
       if (rank.rank == 1) {
-        if (lost == LostRank::kStaysAway) broadcast_ended.wait();
-        return Abort(rank);
+        if (lost == LostRank::kStaysAway) ended.wait();
+        return rank.Abort();
       }
-      memory = std::make_unique<DeviceMemory>(rank.rank, 4096);
+      const auto* const memory = new DeviceMemory(rank.rank, 4096);  // outlives the process
       Api().ncclBcast(memory->data(), 1, ncclInt, 0, rank.comm, rank.stream);
-      failed = Api().cuStreamSynchronize(rank.stream) != CUDA_SUCCESS && AsyncError(rank) == ncclRemoteError;
-      ended.set_value();
-      Abort(rank);
+      failed = Api().cuStreamSynchronize(rank.stream) != CUDA_SUCCESS && AsyncError(rank.comm) == ncclRemoteError;
+      ended.count_down();
+      rank.Abort();
     });
     _exit(failed ? 0 : 1);
   }
 };
 
 TEST_F(Disagreement, OverTheCountNamesBothRanks) {
-  EXPECT_EXIT(FailOnEveryRank(3, ncclInternalError,
-                              [](Rank& rank, char* data) {
-                                const size_t count = rank.rank == 2 ? 11 : 10;
-                                Api().ncclAllReduce(data, data, count, ncclFloat, ncclSum, rank.comm, rank.stream);
-                              }),
-              ::testing::ExitedWithCode(0),
+  const auto launch = [](Rank& rank, char* data) {
+    const size_t count = rank.rank == 2 ? 11 : 10;
+    rank.AllReduce(data, data, count, ncclFloat);
+  };
+  EXPECT_EXIT(FailOnEveryRank(3, launch), ::testing::ExitedWithCode(0),
               "collectives differ between ranks.*rank 0: AllReduce number 1, count 10.*rank 2: AllReduce number 1, "
               "count 11");
 }
 
 TEST_F(Disagreement, OverTheKindOfCollective) {
-  EXPECT_EXIT(FailOnEveryRank(2, ncclInternalError,
-                              [](Rank& rank, char* data) {
-                                if (rank.rank == 0) {
-                                  Api().ncclBcast(data, 10, ncclFloat, 0, rank.comm, rank.stream);
-                                } else {
-                                  Api().ncclAllReduce(data, data, 10, ncclFloat, ncclSum, rank.comm, rank.stream);
-                                }
-                              }),
-              ::testing::ExitedWithCode(0), "collectives differ between ranks.*Broadcast.*AllReduce");
+  const auto launch = [](Rank& rank, char* data) {
+    if (rank.rank == 0) Api().ncclBcast(data, 10, ncclFloat, 0, rank.comm, rank.stream);
+    if (rank.rank == 1) rank.AllReduce(data, data, 10, ncclFloat);
+  };
+  EXPECT_EXIT(FailOnEveryRank(2, launch), ::testing::ExitedWithCode(0),
+              "collectives differ between ranks.*Broadcast.*AllReduce");
 }
 
 // NCCL 2.28.9, src/scheduler/symmetric_sched.cc: each rank looks its own windows up, and nothing makes them agree.
 TEST_F(Disagreement, OverOffsetsInAWindow) {
-  EXPECT_EXIT(FailOnEveryRank(2, ncclInternalError,
-                              [](Rank& rank, char* data) {
-                                ncclWindow_t window = nullptr;
-                                Api().ncclCommWindowRegister(rank.comm, data, 4096, &window, NCCL_WIN_COLL_SYMMETRIC);
-                                char* place = data + rank.rank * 512;
-                                Api().ncclAllReduce(place, place, 2, ncclFloat, ncclSum, rank.comm, rank.stream);
-                              }),
-              ::testing::ExitedWithCode(0), "window offsets differ between ranks.*window 1 . 0 .*window 1 . 512");
+  const auto launch = [](Rank& rank, char* data) {
+    RegisterWindow(rank, data, 4096, NCCL_WIN_COLL_SYMMETRIC);
+    char* place = data + rank.rank * 512;
+    rank.AllReduce(place, place, 2, ncclFloat);
+  };
+  EXPECT_EXIT(FailOnEveryRank(2, launch), ::testing::ExitedWithCode(0),
+              "window offsets differ between ranks.*window 1 . 0 .*window 1 . 512");
 }
 
 TEST_F(Disagreement, ARankThatStaysAwayFromACollectiveIsNamed) {
@@ -117,39 +87,34 @@ TEST_F(Disagreement, ARankThatStaysAwayFromACollectiveIsNamed) {
 }
 
 TEST_F(Disagreement, ARankThatStaysAwayFromAWindowIsNamed) {
-  std::promise<void> failed;
-  std::shared_future<void> others_failed = failed.get_future().share();
+  std::latch failed(1);
   RunRanks(3, [&](Rank& rank) {
     if (rank.rank == 1) {
-      others_failed.wait();
-      return Abort(rank);
+      failed.wait();
+      return rank.Abort();
     }
     const DeviceMemory memory(rank.rank, 4096);
-    ncclWindow_t window = nullptr;
-    EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), 4096, &window, 0), ncclRemoteError);
-    EXPECT_EQ(window, nullptr);
-    Abort(rank);
-    if (rank.rank == 0) failed.set_value();
+    ExpectNoWindow(rank, memory.data(), 4096, ncclRemoteError);
+    rank.Abort();
+    if (rank.rank == 0) failed.count_down();
   });
-  EXPECT_NE(TakeReports().find("rank 1 did not arrive"), std::string::npos);
+  ExpectReport("rank 1 did not arrive");
 }
 
 TEST_F(Disagreement, ARankThatDoesNotJoinIsNamed) {
   const CurrentDevice current(0);
-  ncclUniqueId id;
-  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  const ncclUniqueId id = NewId();
   ncclComm_t comm = nullptr;
   EXPECT_EQ(Api().ncclCommInitRank(&comm, 2, id, 0), ncclRemoteError);
-  EXPECT_NE(TakeReports().find("communicator not initialised by all ranks"), std::string::npos);
+  ExpectReport("communicator not initialised by all ranks");
 }
 
 TEST_F(Disagreement, AbortIsThePeersAsyncErrorAndTheirAbortFreesTheStream) {
-  RunRanks(2, [](Rank& rank) {
-    if (rank.rank == 1) return Abort(rank);
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
+    if (rank.rank == 1) return rank.Abort();
     ASSERT_EQ(Api().ncclBcast(memory.data(), 1, ncclInt, 0, rank.comm, rank.stream), ncclSuccess);
-    EXPECT_EQ(WaitForAsyncError(rank), ncclRemoteError);
-    Abort(rank);
+    EXPECT_EQ(WaitForAsyncError(rank.comm), ncclRemoteError);
+    rank.Abort();
     EXPECT_EQ(Api().cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
   });
 }
@@ -159,49 +124,44 @@ TEST_F(Disagreement, AStreamThatNobodyFreesFailsInTheEnd) {
 }
 
 TEST_F(Disagreement, AbortEndsAWindowRegistrationOfThePeers) {
-  RunRanks(2, [](Rank& rank) {
-    if (rank.rank == 1) return Abort(rank);
-    const DeviceMemory memory(rank.rank, 4096);
-    ncclWindow_t window = nullptr;
-    EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), 4096, &window, 0), ncclRemoteError);
-    Abort(rank);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
+    if (rank.rank == 1) return rank.Abort();
+    ExpectNoWindow(rank, memory.data(), 4096, ncclRemoteError);
+    rank.Abort();
   });
 }
 
 TEST_F(Disagreement, AbortEndsThisRanksOwnCollectivesQuietly) {
-  std::promise<void> aborted;
-  std::shared_future<void> peer_aborted = aborted.get_future().share();
+  std::latch aborted(1);
   RunRanks(2, [&](Rank& rank) {
     if (rank.rank == 1) {
-      peer_aborted.wait();
-      return Abort(rank);
+      aborted.wait();
+      return rank.Abort();
     }
     const DeviceMemory memory(rank.rank, 4096);
     ASSERT_EQ(Api().ncclBcast(memory.data(), 1, ncclInt, 0, rank.comm, rank.stream), ncclSuccess);
-    Abort(rank);
+    rank.Abort();
     EXPECT_EQ(Api().cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-    aborted.set_value();
+    aborted.count_down();
   });
 }
 
 // NVIDIA/nccl#2184: one thread at a time, registrations included.
 TEST_F(Disagreement, TheSecondOfTwoThreadsOnOneCommunicatorIsRefused) {
-  std::promise<void> refused;
-  std::shared_future<void> one_was_refused = refused.get_future().share();
+  std::latch refused(1);
   std::atomic<int> registered = 0;
-  RunRanks(2, [&](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(2, [&](Rank& rank, const DeviceMemory& memory) {
     const auto register_window = [&] {
       ncclWindow_t window = nullptr;
       const ncclResult_t result = Api().ncclCommWindowRegister(rank.comm, memory.data(), 4096, &window, 0);
-      if (result == ncclInvalidUsage) return refused.set_value();
+      if (result == ncclInvalidUsage) return refused.count_down();
       EXPECT_EQ(result, ncclSuccess);
       EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
       ++registered;
     };
     // The first of rank 0's threads waits for rank 1, which comes after the other thread was refused.
     if (rank.rank == 1) {
-      one_was_refused.wait();
+      refused.wait();
       return register_window();
     }
     std::thread other(register_window);
@@ -209,7 +169,7 @@ TEST_F(Disagreement, TheSecondOfTwoThreadsOnOneCommunicatorIsRefused) {
     other.join();
   });
   EXPECT_EQ(registered.load(), 2);
-  EXPECT_NE(TakeReports().find("communicator used by two threads at once"), std::string::npos);
+  ExpectReport("communicator used by two threads at once");
 }
 
 }  // namespace

@@ -24,14 +24,12 @@ class FrameworkFunctions : public EmulatedNccl {
 TEST_F(FrameworkFunctions, AWindowKnowsItsBuffer) {
   const auto buffer_of = Find<ncclResult_t(ncclComm_t, ncclWindow_t, void**)>("ncclWinGetUserPtr");
   ASSERT_NE(buffer_of, nullptr);
-  RunRanks(2, [&](Rank& rank) {
-    const DeviceMemory memory(rank.rank, size_t{2} << 20);
-    const ncclWindow_t window = RegisterWindow(rank, memory.data(), memory.bytes(), NCCL_WIN_COLL_SYMMETRIC);
+  RunRanks(2, [&](Rank& rank, const DeviceMemory& memory) {
+    const auto window = ScopedWindow(rank, memory, NCCL_WIN_COLL_SYMMETRIC);
     void* buffer = nullptr;
-    EXPECT_EQ(buffer_of(rank.comm, window, &buffer), ncclSuccess);
+    EXPECT_EQ(buffer_of(rank.comm, window.get(), &buffer), ncclSuccess);
     EXPECT_EQ(buffer, memory.data());
     EXPECT_EQ(buffer_of(rank.comm, reinterpret_cast<ncclWindow_t>(&buffer), &buffer), ncclInvalidArgument);
-    EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
   });
 }
 
@@ -39,8 +37,7 @@ TEST_F(FrameworkFunctions, ACommunicatorIsMadeFromSeveralIds) {
   const auto initialize =
       Find<ncclResult_t(ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*)>("ncclCommInitRankScalable");
   ASSERT_NE(initialize, nullptr);
-  ncclUniqueId ids[2];
-  for (ncclUniqueId& id : ids) ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  ncclUniqueId ids[2] = {NewId(), NewId()};
   ncclComm_t comms[2] = {};
   ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
   for (int rank = 0; rank < 2; ++rank) {
@@ -49,9 +46,7 @@ TEST_F(FrameworkFunctions, ACommunicatorIsMadeFromSeveralIds) {
   }
   ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
   for (ncclComm_t comm : comms) {
-    int count = 0;
-    EXPECT_EQ(Api().ncclCommCount(comm, &count), ncclSuccess);
-    EXPECT_EQ(count, 2);
+    EXPECT_EQ(SizeOf(comm), 2);
     EXPECT_EQ(Api().ncclCommDestroy(comm), ncclSuccess);
   }
   EXPECT_EQ(initialize(&comms[0], 2, 0, 3, ids, nullptr), ncclInvalidArgument) << "more ids than ranks";
@@ -63,8 +58,7 @@ TEST_F(FrameworkFunctions, OthersSayWhyTheyAreRefused) {
     const auto refused = Find<ncclResult_t()>(name);
     ASSERT_NE(refused, nullptr) << name;
     EXPECT_EQ(refused(), ncclInvalidUsage) << name << ": whatever its arguments are";
-    EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find(std::string(name) + ": the emulator"),
-              std::string::npos);
+    EXPECT_NE(LastError().find(std::string(name) + ": the emulator"), std::string::npos);
   }
 }
 

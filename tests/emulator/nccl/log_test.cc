@@ -2,28 +2,15 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <regex>
-#include <sstream>
 
 #include "tests/emulator/nccl/harness.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-std::string LogFile() {
-  const char* folder = std::getenv("TEST_TMPDIR");
-  return std::string(folder != nullptr ? folder : "/tmp") + "/nccl_log_test." + std::to_string(getpid());
-}
-
-bool SetVariables() {
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_SUBSYS", "INIT,TUNING,REG", 1);
-  const std::string file = LogFile();
-  setenv("NCCL_DEBUG_FILE", (file.substr(0, file.rfind('.')) + ".%p").c_str(), 1);
-  return true;
-}
-[[maybe_unused]] const bool kVariablesAreSet = SetVariables();
+[[maybe_unused]] const int kLog = setenv("NCCL_DEBUG", "INFO", 1) + setenv("NCCL_DEBUG_SUBSYS", "INIT,TUNING,REG", 1) +
+                                  setenv("NCCL_DEBUG_FILE", "nccl_log_test.%p", 1);
 
 constexpr size_t kSmall = 8 << 10;
 constexpr size_t kLarge = 8 << 20;
@@ -32,12 +19,7 @@ class Log : public EmulatedNccl {
  protected:
   void SetUp() override { before_ = Text().size(); }
 
-  static std::string Text() {
-    std::ifstream file(LogFile());
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
+  static std::string Text() { return Read(("nccl_log_test." + std::to_string(getpid())).c_str()); }
 
   // Whether a line that this test wrote matches the pattern after "[device] NCCL INFO ".
   bool Says(const std::string& pattern) const {
@@ -57,23 +39,14 @@ void AllReduceWith(Registration registration, size_t bytes, ncclRedOp_t operatio
                    MemoryKind kind = MemoryKind::kVirtual) {
   RunRanks(2, [&](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 * bytes, kind);
-    void* local = nullptr;
-    ncclWindow_t window = nullptr;
-    if (registration == Registration::kLocal) {
-      ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &local), ncclSuccess);
-    } else if (registration == Registration::kWindow) {
-      ASSERT_EQ(
-          Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
-          ncclSuccess);
-    }
+    std::shared_ptr<void> registered;
+    if (registration == Registration::kLocal) registered = ScopedHandle(rank, memory);
+    if (registration == Registration::kWindow) registered = ScopedWindow(rank, memory, NCCL_WIN_COLL_SYMMETRIC);
     for (int round = 0; round < 2; ++round) {
-      ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data() + bytes, bytes / sizeof(float), ncclFloat, operation,
-                                    rank.comm, rank.stream),
+      ASSERT_EQ(rank.AllReduce(memory.data(), memory.data() + bytes, bytes / sizeof(float), ncclFloat, operation),
                 ncclSuccess);
     }
     rank.Synchronize();
-    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, local), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
-#include <thread>
+#include <latch>
 
 #include "tests/emulator/nccl/harness.h"
 
@@ -14,108 +14,68 @@ namespace {
 
 [[maybe_unused]] const int kWaits = setenv("COMMPOOL_EMULATOR", "nccl_timeout_ms=20000", 1);
 
-class LostRanks : public EmulatedNccl {
- protected:
-  static void Abort(Rank& rank) {
-    EXPECT_EQ(Api().ncclCommAbort(rank.comm), ncclSuccess);
-    rank.comm = nullptr;
-  }
-
-  static ncclResult_t WaitForAsyncError(ncclComm_t comm) {
-    ncclResult_t error = ncclSuccess;
-    while (error == ncclSuccess) {
-      EXPECT_EQ(Api().ncclCommGetAsyncError(comm, &error), ncclSuccess);
-      std::this_thread::yield();
-    }
-    return error;
-  }
-
-  static void ExpectSum(const Rank& rank, ncclComm_t comm, int expected) {
-    const DeviceMemory memory(rank.rank, 4096);
-    Upload(memory.data(), std::vector<int>{1});
-    ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, comm, rank.stream), ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(memory.data(), 1)[0], expected);
-  }
-};
+class LostRanks : public EmulatedNccl {};
 
 TEST_F(LostRanks, EndEveryCollectiveThatTheirPeersAbort) {
   RunRanks(3, [](Rank& rank) {
-    if (rank.rank == 2) return Abort(rank);
-    const DeviceMemory memory(rank.rank, 4096);
-    Upload(memory.data(), std::vector<int>(4, 1));
+    if (rank.rank == 2) return rank.Abort();
+    const DeviceMemory memory(rank.rank, std::vector<int>(4, 1));
     ASSERT_EQ(Api().ncclReduceScatter(memory.data(), memory.data() + 2048, 1, ncclInt, ncclSum, rank.comm, rank.stream),
               ncclSuccess);
     EXPECT_EQ(WaitForAsyncError(rank.comm), ncclRemoteError);
-    EXPECT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, rank.comm, rank.stream),
-              ncclRemoteError);
-    Abort(rank);
+    EXPECT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclRemoteError);
+    rank.Abort();
     rank.Synchronize();
   });
 }
 
 TEST_F(LostRanks, AreLeftOutByAShrinkThatAborts) {
-  RunRanks(3, [](Rank& rank) {
-    if (rank.rank == 1) return Abort(rank);
-    const DeviceMemory memory(rank.rank, 4096);
-    ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, rank.comm, rank.stream),
-              ncclSuccess);
+  RunRanks(3, [](Rank& rank, const DeviceMemory& memory) {
+    if (rank.rank == 1) return rank.Abort();
+    ASSERT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclSuccess);
     EXPECT_EQ(WaitForAsyncError(rank.comm), ncclRemoteError);
     int lost[] = {1};
     ncclComm_t child = nullptr;
     EXPECT_EQ(Api().ncclCommShrink(rank.comm, lost, 1, &child, nullptr, NCCL_SHRINK_DEFAULT), ncclRemoteError);
-    ASSERT_EQ(Api().ncclCommShrink(rank.comm, lost, 1, &child, nullptr, NCCL_SHRINK_ABORT), ncclSuccess);
+    const auto shrunk = ScopedShrunk(rank.comm, 1, NCCL_SHRINK_ABORT);
     rank.Synchronize();  // the parent's collective has ended
-    ExpectSum(rank, child, 2);
-    Abort(rank);
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
+    EXPECT_EQ(SumOver(rank, shrunk.get(), 1), 2);
+    rank.Abort();
   });
 }
 
 // nccl.h on ncclCommRevoke: operations stop, then communicators can be made from it; it is not finalized.
 TEST_F(LostRanks, AreLeftBehindByARevokeAndAShrink) {
   std::atomic<int> revoked = 0;
-  RunRanks(3, [&](Rank& rank) {
-    if (rank.rank == 0) return Abort(rank);
-    const DeviceMemory memory(rank.rank, 4096);
-    char* const data = memory.data();
-    const auto reduce = [&] { return Api().ncclAllReduce(data, data, 1, ncclInt, ncclSum, rank.comm, rank.stream); };
-    ASSERT_EQ(reduce(), ncclSuccess);
+  RunRanks(3, [&](Rank& rank, const DeviceMemory& memory) {
+    if (rank.rank == 0) return rank.Abort();
+    ASSERT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclSuccess);
     ASSERT_EQ(Api().ncclCommRevoke(rank.comm, NCCL_REVOKE_DEFAULT), ncclSuccess);
     rank.Synchronize();
-    ncclResult_t error = ncclInProgress;
-    EXPECT_EQ(Api().ncclCommGetAsyncError(rank.comm, &error), ncclSuccess);
-    EXPECT_EQ(error, ncclSuccess);
-    EXPECT_EQ(reduce(), ncclInvalidUsage);
+    EXPECT_EQ(AsyncError(rank.comm), ncclSuccess);
+    EXPECT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclInvalidUsage);
     EXPECT_EQ(Api().ncclCommFinalize(rank.comm), ncclInvalidUsage);
-    ncclWindow_t window = nullptr;
-    EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, data, 4096, &window, 0), ncclInvalidUsage);
+    ExpectNoWindow(rank, memory.data(), 4096, ncclInvalidUsage);
     ++revoked;
-    int lost[] = {0};
-    ncclComm_t child = nullptr;
-    ASSERT_EQ(Api().ncclCommShrink(rank.comm, lost, 1, &child, nullptr, NCCL_SHRINK_DEFAULT), ncclSuccess);
-    ExpectSum(rank, child, 2);
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
+    EXPECT_EQ(SumOver(rank, ScopedShrunk(rank.comm, 0).get(), 1), 2);
   });
   EXPECT_EQ(revoked.load(), 2);
 }
 
 // NCCL 2.28.9 on H200s: neither the stream nor the abort ever returns. In a process, because only its end ends that.
 [[noreturn]] void ExitInsideAWindowCollective() {
-  std::promise<void> registered;
-  RunRanks(2, [&](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  std::latch registered(1);
+  RunRanks(2, [&](Rank& rank, const DeviceMemory& memory) {
     ncclWindow_t window = nullptr;
     Api().ncclCommWindowRegister(rank.comm, memory.data(), 4096, &window, NCCL_WIN_COLL_SYMMETRIC);
     if (rank.rank == 1) {
-      registered.get_future().wait();
+      registered.wait();
       Api().ncclCommAbort(rank.comm);
       for (;;) pause();
     }
-    registered.set_value();
-    Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclFloat, ncclSum, rank.comm, rank.stream);
-    ncclResult_t error = ncclSuccess;
-    while (error == ncclSuccess) Api().ncclCommGetAsyncError(rank.comm, &error);
+    registered.count_down();
+    rank.AllReduce(memory, 1, ncclFloat);
+    const ncclResult_t error = WaitForAsyncError(rank.comm);
     const bool local = Api().ncclCommWindowDeregister(rank.comm, window) == ncclSuccess;
     auto aborted = std::async(std::launch::async, [&] { return Api().ncclCommAbort(rank.comm); });
     const bool waits = aborted.wait_for(std::chrono::milliseconds(300)) == std::future_status::timeout;
@@ -133,17 +93,16 @@ TEST_F(LostRanksDeathTest, AreWaitedForInACollectiveOnWindowsUntilTheProcessEnds
 
 TEST_F(LostRanks, EndASplitOfTheirPeers) {
   RunRanks(2, [](Rank& rank) {
-    if (rank.rank == 1) return Abort(rank);
+    if (rank.rank == 1) return rank.Abort();
     ncclComm_t child = nullptr;
     EXPECT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclRemoteError);
     EXPECT_EQ(child, nullptr);
-    Abort(rank);
+    rank.Abort();
   });
 }
 
 TEST_F(LostRanks, RanksInDifferentHostCallsAreReported) {
-  RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
     if (rank.rank == 0) {
       ncclComm_t child = nullptr;
       EXPECT_NE(Api().ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclSuccess);
@@ -151,9 +110,9 @@ TEST_F(LostRanks, RanksInDifferentHostCallsAreReported) {
       ncclWindow_t window = nullptr;
       EXPECT_NE(Api().ncclCommWindowRegister(rank.comm, memory.data(), 4096, &window, 0), ncclSuccess);
     }
-    Abort(rank);
+    rank.Abort();
   });
-  EXPECT_NE(TakeReports().find("collective host calls differ between ranks"), std::string::npos);
+  ExpectReport("collective host calls differ between ranks");
 }
 
 }  // namespace

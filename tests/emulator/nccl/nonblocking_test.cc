@@ -1,7 +1,6 @@
 // Communicators whose calls return ncclInProgress: the program asks them until they have ended.
 #include <array>
-#include <cstdlib>
-#include <future>
+#include <latch>
 #include <thread>
 
 #include "tests/emulator/nccl/harness.h"
@@ -18,112 +17,86 @@ class Nonblocking : public EmulatedNccl {
   }
 
   static ncclResult_t Poll(ncclComm_t comm) {
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress) {
-      EXPECT_EQ(Api().ncclCommGetAsyncError(comm, &state), ncclSuccess);
+    for (;;) {
+      const ncclResult_t state = AsyncError(comm);
+      if (state != ncclInProgress) return state;
       std::this_thread::yield();
     }
-    return state;
   }
 
   static bool Accepted(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
-  struct Member {
-    int rank;
-    ncclComm_t comm;
-    CUstream stream;
-  };
-  // Ranks as threads, each with a nonblocking communicator that is ready; the body ends it.
-  static void Run(int ranks, const std::function<void(Member&)>& body) {
-    ncclUniqueId id;
-    ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        const CurrentDevice current(rank);
-        ncclConfig_t config = Config(0);
-        Member member{rank, nullptr, nullptr};
-        ASSERT_EQ(Api().ncclCommInitRankConfig(&member.comm, ranks, id, rank, &config), ncclInProgress);
-        ASSERT_NE(member.comm, nullptr);
-        ASSERT_EQ(Poll(member.comm), ncclSuccess);
-        ASSERT_EQ(Api().cuStreamCreate(&member.stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-        body(member);
-        EXPECT_EQ(Api().cuStreamDestroy(member.stream), CUDA_SUCCESS);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+  // Each rank has a nonblocking communicator that is ready.
+  static void Run(int ranks, const std::function<void(Rank&)>& body) {
+    RunRanks(ranks, body, [](ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+      ncclConfig_t config = Config(0);
+      ASSERT_EQ(Api().ncclCommInitRankConfig(comm, size, id, rank, &config), ncclInProgress);
+      ASSERT_NE(*comm, nullptr);
+      ASSERT_EQ(Poll(*comm), ncclSuccess);
+    });
   }
 
-  static void End(Member& member) {
-    EXPECT_EQ(Api().ncclCommFinalize(member.comm), ncclInProgress);
-    EXPECT_EQ(Poll(member.comm), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommDestroy(member.comm), ncclSuccess);
+  static void End(Rank& rank) {
+    EXPECT_EQ(Api().ncclCommFinalize(rank.comm), ncclInProgress);
+    EXPECT_EQ(Poll(rank.comm), ncclSuccess);
+    rank.Destroy();
   }
 };
 
 TEST_F(Nonblocking, ACommunicatorIsNotUsedBeforeItIsReady) {
   const CurrentDevice current(0);
-  ncclUniqueId id;
-  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  const ncclUniqueId id = NewId();
   ncclConfig_t config = Config(0);
   ncclComm_t first = nullptr;
   ASSERT_EQ(Api().ncclCommInitRankConfig(&first, 2, id, 0, &config), ncclInProgress);
   int count = 0;
   EXPECT_EQ(Api().ncclCommCount(first, &count), ncclInvalidArgument);  // rank 1 has not come
   EXPECT_EQ(Api().ncclCommFinalize(first), ncclInvalidArgument);
-  EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("before the previous operation"), std::string::npos);
+  EXPECT_NE(LastError().find("before the previous operation"), std::string::npos);
   const CurrentDevice other(1);
   ncclComm_t second = nullptr;
   ASSERT_EQ(Api().ncclCommInitRankConfig(&second, 2, id, 1, &config), ncclInProgress);
   EXPECT_EQ(Poll(first), ncclSuccess);
   EXPECT_EQ(Poll(second), ncclSuccess);
-  EXPECT_EQ(Api().ncclCommCount(first, &count), ncclSuccess);
-  EXPECT_EQ(count, 2);
+  EXPECT_EQ(SizeOf(first), 2);
   EXPECT_EQ(Api().ncclCommDestroy(first), ncclSuccess);
   EXPECT_EQ(Api().ncclCommDestroy(second), ncclSuccess);
 }
 
 TEST_F(Nonblocking, TheFirstCollectiveMakesConnectionsInTheBackground) {
-  Run(2, [](Member& member) {
-    const DeviceMemory memory(member.rank, 4096);
-    Upload(memory.data(), std::vector<int>{member.rank + 1});
-    const auto reduce = [&] {
-      return Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, member.comm, member.stream);
-    };
-    EXPECT_EQ(reduce(), ncclInProgress);
-    EXPECT_EQ(Poll(member.comm), ncclSuccess);
-    EXPECT_EQ(reduce(), ncclSuccess);
-    EXPECT_EQ(Api().cuStreamSynchronize(member.stream), CUDA_SUCCESS);
-    EXPECT_EQ(Download<int>(memory.data(), 1)[0], 6);
-    End(member);
+  Run(2, [](Rank& rank) {
+    const DeviceMemory memory(rank.rank, std::vector<int>{rank.rank + 1});
+    EXPECT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclInProgress);
+    EXPECT_EQ(Poll(rank.comm), ncclSuccess);
+    EXPECT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclSuccess);
+    EXPECT_EQ(rank.Result<int>(memory.data(), 1)[0], 6);
+    End(rank);
   });
 }
 
 TEST_F(Nonblocking, AWindowIsThereOnceTheCommunicatorIsReady) {
-  Run(2, [](Member& member) {
-    const DeviceMemory memory(member.rank, 2 << 20);
+  Run(2, [](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 << 20);
     ncclWindow_t window = nullptr;
     EXPECT_TRUE(Accepted(
-        Api().ncclCommWindowRegister(member.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC)));
-    EXPECT_EQ(Poll(member.comm), ncclSuccess);
+        Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC)));
+    EXPECT_EQ(Poll(rank.comm), ncclSuccess);
     EXPECT_NE(window, nullptr);
-    EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, window), ncclSuccess);
-    End(member);
+    EndWindow(rank, window);
+    End(rank);
   });
 }
 
 TEST_F(Nonblocking, ASplitInheritsItAndBothArePolled) {
-  Run(2, [](Member& member) {
+  Run(2, [](Rank& rank) {
     ncclComm_t child = nullptr;
-    EXPECT_EQ(Api().ncclCommSplit(member.comm, 0, 0, &child, nullptr), ncclInProgress);
+    EXPECT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclInProgress);
     ASSERT_NE(child, nullptr);
     EXPECT_EQ(Poll(child), ncclSuccess);
-    EXPECT_EQ(Poll(member.comm), ncclSuccess);
-    int count = 0;
-    EXPECT_EQ(Api().ncclCommCount(child, &count), ncclSuccess);
-    EXPECT_EQ(count, 2);
+    EXPECT_EQ(Poll(rank.comm), ncclSuccess);
+    EXPECT_EQ(SizeOf(child), 2);
     EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
-    End(member);
+    End(rank);
   });
 }
 
@@ -131,8 +104,7 @@ TEST_F(Nonblocking, AGroupAnswersInProgressAtItsEnd) {
   constexpr int kRanks = 2;
   std::array<ncclComm_t, kRanks> comms = {};
   std::vector<std::unique_ptr<CurrentDevice>> devices;
-  ncclUniqueId id;
-  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  const ncclUniqueId id = NewId();
   ncclConfig_t config = Config(0);
   ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -145,59 +117,54 @@ TEST_F(Nonblocking, AGroupAnswersInProgressAtItsEnd) {
 }
 
 TEST_F(Nonblocking, AnAbortEndsWhatIsInProgress) {
-  std::promise<void> aborted;
-  std::shared_future<void> peer_aborted = aborted.get_future().share();
-  Run(2, [&](Member& member) {
-    const DeviceMemory memory(member.rank, 2 << 20);
-    if (member.rank == 0) {
+  std::latch aborted(1);
+  Run(2, [&](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 << 20);
+    if (rank.rank == 0) {
       ncclWindow_t window = nullptr;
-      EXPECT_TRUE(Accepted(Api().ncclCommWindowRegister(member.comm, memory.data(), memory.bytes(), &window, 0)));
-      EXPECT_EQ(Api().ncclCommAbort(member.comm), ncclSuccess);  // rank 1 never registers
+      EXPECT_TRUE(Accepted(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, 0)));
+      rank.Abort();  // rank 1 never registers
       EXPECT_EQ(window, nullptr);
-      return aborted.set_value();
+      return aborted.count_down();
     }
-    peer_aborted.wait();
-    EXPECT_EQ(Api().ncclCommAbort(member.comm), ncclSuccess);
+    aborted.wait();
+    rank.Abort();
   });
 }
 
 // NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: the call that ends a window asks neither whether the communicator is
 // ready nor whether it has failed.
 TEST_F(Nonblocking, AWindowEndsBesideACallThatNeverFinishesAndAfterOneThatFailed) {
-  std::promise<void> seen;
-  Run(2, [&](Member& member) {
-    const DeviceMemory memory(member.rank, 2 << 20);
-    const DeviceMemory further(member.rank, 2 << 20);
-    const DeviceMemory third(member.rank, 2 << 20);
+  std::latch seen(1);
+  Run(2, [&](Rank& rank) {
+    const std::array<DeviceMemory, 3> memories = {{{rank.rank, 1}, {rank.rank, 1}, {rank.rank, 1}}};
     std::array<ncclWindow_t, 3> windows = {};
-    const auto add = [&](const DeviceMemory& of, ncclWindow_t& window) {
-      return Accepted(Api().ncclCommWindowRegister(member.comm, of.data(), of.bytes(), &window, 0));
+    const auto add = [&](size_t index) {
+      const DeviceMemory& memory = memories[index];
+      return Accepted(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &windows[index], 0));
     };
-    EXPECT_TRUE(add(memory, windows[0]));
-    EXPECT_EQ(Poll(member.comm), ncclSuccess);
-    EXPECT_TRUE(add(further, windows[1]));
-    EXPECT_EQ(Poll(member.comm), ncclSuccess);
-    if (member.rank == 1) {
-      seen.get_future().wait();
-      for (const size_t window : {size_t{0}, size_t{1}}) {
-        EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, windows[window]), ncclSuccess);
-      }
-      EXPECT_EQ(Api().ncclCommAbort(member.comm), ncclSuccess);
-      return;
+    for (const size_t index : {size_t{0}, size_t{1}}) {
+      EXPECT_TRUE(add(index));
+      EXPECT_EQ(Poll(rank.comm), ncclSuccess);
     }
-    EXPECT_TRUE(add(third, windows[2]));  // rank 1 never does
-    EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, windows[0]), ncclSuccess);
-    seen.set_value();
-    EXPECT_EQ(Poll(member.comm), ncclRemoteError);
-    EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, windows[1]), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommAbort(member.comm), ncclSuccess);
+    if (rank.rank == 1) {
+      seen.wait();
+      EndWindow(rank, windows[0]);
+      EndWindow(rank, windows[1]);
+      return rank.Abort();
+    }
+    EXPECT_TRUE(add(2));  // rank 1 never does
+    EndWindow(rank, windows[0]);
+    seen.count_down();
+    EXPECT_EQ(Poll(rank.comm), ncclRemoteError);
+    EndWindow(rank, windows[1]);
+    rank.Abort();
   });
 }
 
 TEST_F(Nonblocking, ABadConfigurationIsRefused) {
   const CurrentDevice current(0);
-  ncclUniqueId id;
-  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  const ncclUniqueId id = NewId();
   ncclComm_t comm = nullptr;
   ncclConfig_t config = Config(2);
   EXPECT_EQ(Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);

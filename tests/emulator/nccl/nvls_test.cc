@@ -3,8 +3,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "tests/emulator/nccl/harness.h"
@@ -18,15 +16,10 @@ const char* const kLogFile = "nvls.log";
     setenv("NCCL_DEBUG_FILE", kLogFile, 1) + setenv("NCCL_DEBUG", "INFO", 1) + setenv("NCCL_DEBUG_SUBSYS", "REG", 1);
 
 constexpr size_t kGood = 4 << 20;
+const char* const kSingleProcess = "NCCL_SINGLE_PROC_MEM_REG_ENABLE";
 
 class Nvls : public EmulatedNccl {
  protected:
-  void TearDown() override {
-    unsetenv("NCCL_NVLS_ENABLE");
-    unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
-    EmulatedNccl::TearDown();
-  }
-
   // Why NVLS cannot use the memory, empty where it can; nothing where no window is known.
   static std::optional<std::string> WhyNot(const char* address) {
     char reason[256] = {};
@@ -42,7 +35,7 @@ class Nvls : public EmulatedNccl {
       const DeviceMemory memory(rank.rank, bytes);
       const ncclWindow_t window = RegisterWindow(rank, memory.data(), bytes, NCCL_WIN_COLL_SYMMETRIC);
       EXPECT_EQ(WhyNot(memory.data() + bytes - 1), expected);
-      ASSERT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+      EndWindow(rank, window);
       EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
     });
   }
@@ -52,40 +45,31 @@ class Nvls : public EmulatedNccl {
     std::atomic<int> unbound = 0;
     RunRanks(3, [&](Rank& rank) {
       const DeviceMemory memory(rank.rank, kGood);
-      ncclWindow_t window = nullptr;
-      Api().ncclCommWindowRegister(rank.comm, memory.data(), kGood, &window, 0);
+      RegisterWindow(rank, memory);
       const bool bound = WhyNot(memory.data()) == std::string();
-      Api().ncclCommAbort(rank.comm);
-      rank.comm = nullptr;
+      rank.Abort();
       if (bound && WhyNot(memory.data()) == std::nullopt) ++unbound;
     });
     _exit(unbound.load() == 3 ? 0 : 1);
-  }
-
-  static std::string Log() {
-    std::ifstream file(kLogFile);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 };
 
 TEST_F(Nvls, ServesWindowsWhoseMemoryFits) {
   ExpectWindows(3, kGood, "");
-  EXPECT_NE(Log().find("is bound for NVLS multicast"), std::string::npos);
+  EXPECT_NE(Read(kLogFile).find("is bound for NVLS multicast"), std::string::npos);
 }
 
 TEST_F(Nvls, DoesNotServeMemoryOfTheWrongSize) {
   ExpectWindows(3, kGood / 2, "its size is no multiple of 4194304 bytes");
-  EXPECT_NE(Log().find("cannot use NVLS multicast: its size"), std::string::npos);
+  EXPECT_NE(Read(kLogFile).find("cannot use NVLS multicast: its size"), std::string::npos);
 }
 
 // NCCL 2.28.9, src/transport/nvls.cc.
 TEST_F(Nvls, NeedsMoreThanTwoGpus) { ExpectWindows(2, kGood, "NVLS needs more than 2 GPUs"); }
 
 TEST_F(Nvls, IsTurnedOffByItsVariable) {
-  setenv("NCCL_NVLS_ENABLE", "0", 1);
-  InANewProcess([] { ExpectWindows(3, kGood, "NCCL_NVLS_ENABLE is 0"); });
-  setenv("NCCL_NVLS_ENABLE", "1", 1);
-  InANewProcess([] { ExpectWindows(3, kGood, ""); });
+  InANewProcessWith("NCCL_NVLS_ENABLE", "0", [] { ExpectWindows(3, kGood, "NCCL_NVLS_ENABLE is 0"); });
+  InANewProcessWith("NCCL_NVLS_ENABLE", "1", [] { ExpectWindows(3, kGood, ""); });
 }
 
 TEST_F(Nvls, ServesNobodyWhereOneRanksMemoryCannot) {
@@ -93,10 +77,9 @@ TEST_F(Nvls, ServesNobodyWhereOneRanksMemoryCannot) {
     const CUmemAllocationHandleType types =
         rank.rank == 1 ? CU_MEM_HANDLE_TYPE_NONE : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     const DeviceMemory memory(rank.rank, kGood, MemoryKind::kVirtual, CU_MEM_LOCATION_TYPE_DEVICE, types);
-    const ncclWindow_t window = RegisterWindow(rank, memory.data(), kGood);
+    const auto window = ScopedWindow(rank, memory);
     EXPECT_EQ(WhyNot(memory.data()),
               rank.rank == 1 ? "its memory has no handle that can be exported as a file descriptor" : "not on rank 1");
-    ASSERT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
   });
 }
 
@@ -112,15 +95,12 @@ TEST_F(NvlsDeathTest, IsOverWhenTheCommunicatorIsAborted) {
 }
 
 TEST_F(Nvls, WantsLocalRegistrationsAligned) {
-  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
   const auto expect = [](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 * kGood);
-    void* handle = nullptr;
-    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data() + 4096, kGood, &handle), ncclSuccess);
+    const auto handle = ScopedHandle(rank, memory.data() + 4096, kGood);
     EXPECT_EQ(WhyNot(memory.data() + 4096), "its address is no multiple of 2097152 bytes");
-    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
   };
-  InANewProcess([&] { RunRanks(3, expect); });
+  InANewProcessWith(kSingleProcess, "1", [&] { RunRanks(3, expect); });
 }
 
 // NVIDIA/nccl#1377, #1542: two ranks of one process have no NVLS for local registrations, unless they ask for it.
@@ -128,21 +108,19 @@ TEST_F(Nvls, OfLocalRegistrationsWantsAProcessForEachRank) {
   const auto expect = [](const std::string& expected) {
     RunRanks(3, [&](Rank& rank) {
       const DeviceMemory memory(rank.rank, kGood);
-      void* handle = nullptr;
-      ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), kGood, &handle), ncclSuccess);
+      auto handle = ScopedHandle(rank, memory);
       if (rank.rank == 2) {
         EXPECT_EQ(WhyNot(memory.data()), expected);
       }
-      EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+      handle.reset();
       EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
     });
   };
-  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
-  InANewProcess([&] { expect(""); });
-  unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+  InANewProcessWith(kSingleProcess, "1", [&] { expect(""); });
   expect("ranks 0 and 2 share a process");
-  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+  setenv(kSingleProcess, "1", 1);
   expect("ranks 0 and 2 share a process");  // NCCL has read the variable
+  unsetenv(kSingleProcess);
 }
 
 }  // namespace

@@ -20,8 +20,7 @@ TEST_F(OldRelease, TellsItsVersion) {
 
 // A library of that release lacks the symbols. Here they return errors, and src/library/driver hides them.
 TEST_F(OldRelease, RefusesWhatCameLater) {
-  RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, kBytes);
+  RunRanks(1, [](Rank& rank, const DeviceMemory& memory) {
     ncclWindow_t window = nullptr;
     ncclComm_t child = nullptr;
     int excluded[] = {1};
@@ -35,21 +34,15 @@ TEST_F(OldRelease, RefusesWhatCameLater) {
     uint64_t bytes = 0;
     EXPECT_EQ(Api().ncclCommMemStats(rank.comm, ncclStatGpuMemTotal, &bytes), ncclInvalidUsage);
     EXPECT_EQ(Api().ncclCommGrow(rank.comm, 2, nullptr, -1, &child, nullptr), ncclInvalidUsage);
-    EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("has no ncclCommGrow"), std::string::npos);
+    EXPECT_NE(LastError().find("has no ncclCommGrow"), std::string::npos);
     EXPECT_EQ(Api().ncclAlltoAll(memory.data(), memory.data(), 1, ncclInt, rank.comm, rank.stream), ncclInvalidUsage);
   });
 }
 
 TEST_F(OldRelease, HasLocalRegistrationsAndSplits) {
-  RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, kBytes);
-    void* handle = nullptr;
-    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), kBytes, &handle), ncclSuccess);
-    EXPECT_NE(handle, nullptr);
-    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
-    ncclComm_t child = nullptr;
-    ASSERT_EQ(Api().ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
+    EXPECT_NE(ScopedHandle(rank, memory), nullptr);
+    EXPECT_NE(ScopedChild(rank.comm).get(), nullptr);
   });
 }
 

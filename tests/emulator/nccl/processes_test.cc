@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 
 #include "tests/emulator/nccl/harness.h"
@@ -12,32 +13,15 @@ namespace {
 
 class Processes : public EmulatedNccl {};
 
-std::string HexOf(const ncclUniqueId& id) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char byte : id.internal) {
-    text += kDigits[(byte >> 4) & 15];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-std::string ProgramPath() {
-  const char* folder = std::getenv("TEST_SRCDIR");
-  const char* workspace = std::getenv("TEST_WORKSPACE");
-  const std::string root = folder != nullptr ? std::string(folder) + "/" + workspace + "/" : "./";
-  return root + "tests/emulator/nccl/rank_program";
-}
-
 constexpr int kRanks = 4;
 
 // Starts the ranks with a variable of their own, and returns their exit codes.
 std::vector<int> ExitCodes(const char* variable, const std::function<int(int rank)>& value) {
-  ncclUniqueId id;
-  EXPECT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
-  const std::string program = ProgramPath();
+  const char* const program = "tests/emulator/nccl/rank_program";
   const std::string ranks = std::to_string(kRanks);
-  const std::string text = HexOf(id);
+  const std::string id_file = "rank_program_id." + std::to_string(getpid());
+  const ncclUniqueId id = NewId();
+  std::ofstream(id_file, std::ios::binary).write(id.internal, sizeof id.internal);
   std::vector<pid_t> children;
   for (int number = 0; number < kRanks; ++number) {
     const std::string rank = std::to_string(number);
@@ -45,7 +29,7 @@ std::vector<int> ExitCodes(const char* variable, const std::function<int(int ran
     const pid_t child = fork();
     EXPECT_GE(child, 0);
     if (child == 0) {
-      execl(program.c_str(), program.c_str(), rank.c_str(), ranks.c_str(), text.c_str(), nullptr);
+      execl(program, program, rank.c_str(), ranks.c_str(), id_file.c_str(), nullptr);
       _exit(127);
     }
     children.push_back(child);

@@ -17,14 +17,11 @@ struct Writer {
   const DeviceMemory& result;
   CUdeviceptr shared;
 
-  void Write(CUdeviceptr target) const {
-    EXPECT_EQ(Api().cuMemcpyDtoDAsync(target, reinterpret_cast<CUdeviceptr>(own.data()), kBytes, rank.stream),
+  void Write() const {
+    EXPECT_EQ(Api().cuMemcpyDtoDAsync(shared, reinterpret_cast<CUdeviceptr>(own.data()), kBytes, rank.stream),
               CUDA_SUCCESS);
   }
-  void AllReduce() const {
-    EXPECT_EQ(Api().ncclAllReduce(own.data(), result.data(), kCount, ncclFloat, ncclSum, rank.comm, rank.stream),
-              ncclSuccess);
-  }
+  void AllReduce() const { EXPECT_EQ(rank.AllReduce(own.data(), result.data(), kCount, ncclFloat), ncclSuccess); }
   void AllGather() const {
     EXPECT_EQ(Api().ncclAllGather(own.data(), result.data(), kCount / 2, ncclFloat, rank.comm, rank.stream),
               ncclSuccess);
@@ -51,23 +48,27 @@ class CollectiveRaces : public EmulatedNccl {
     });
     return TakeReports().find("race: ") != std::string::npos;
   }
+  // Rank 0 writes before the collective, and rank 1 after it.
+  static bool AnyRaceAround(const std::function<void(const Writer&)>& collective) {
+    return AnyRace([&](const Writer& writer) {
+      if (writer.rank.rank == 0) writer.Write();
+      collective(writer);
+      if (writer.rank.rank == 1) writer.Write();
+    });
+  }
 };
 
 TEST_F(CollectiveRaces, ThereIsOneWithoutACollective) {
-  EXPECT_TRUE(AnyRace([](const Writer& writer) { writer.Write(writer.shared); }));
+  EXPECT_TRUE(AnyRace([](const Writer& writer) { writer.Write(); }));
 }
 
 TEST_F(CollectiveRaces, AnAllReduceOrdersWhatIsBeforeItBeforeWhatIsAfterIt) {
-  EXPECT_FALSE(AnyRace([](const Writer& writer) {
-    if (writer.rank.rank == 0) writer.Write(writer.shared);
-    writer.AllReduce();
-    if (writer.rank.rank == 1) writer.Write(writer.shared);
-  }));
+  EXPECT_FALSE(AnyRaceAround([](const Writer& writer) { writer.AllReduce(); }));
 }
 
 TEST_F(CollectiveRaces, AnAllReduceDoesNotOrderWhatIsBeforeIt) {
   EXPECT_TRUE(AnyRace([](const Writer& writer) {
-    writer.Write(writer.shared);
+    writer.Write();
     writer.AllReduce();
   }));
 }
@@ -75,32 +76,20 @@ TEST_F(CollectiveRaces, AnAllReduceDoesNotOrderWhatIsBeforeIt) {
 TEST_F(CollectiveRaces, AnAllReduceDoesNotOrderWhatIsAfterIt) {
   EXPECT_TRUE(AnyRace([](const Writer& writer) {
     writer.AllReduce();
-    writer.Write(writer.shared);
+    writer.Write();
   }));
 }
 
 TEST_F(CollectiveRaces, AnAllGatherOrders) {
-  EXPECT_FALSE(AnyRace([](const Writer& writer) {
-    if (writer.rank.rank == 0) writer.Write(writer.shared);
-    writer.AllGather();
-    if (writer.rank.rank == 1) writer.Write(writer.shared);
-  }));
+  EXPECT_FALSE(AnyRaceAround([](const Writer& writer) { writer.AllGather(); }));
 }
 
 TEST_F(CollectiveRaces, ABroadcastOrdersTheRootBeforeTheOthers) {
-  EXPECT_FALSE(AnyRace([](const Writer& writer) {
-    if (writer.rank.rank == 0) writer.Write(writer.shared);
-    writer.Broadcast(0);
-    if (writer.rank.rank == 1) writer.Write(writer.shared);
-  }));
+  EXPECT_FALSE(AnyRaceAround([](const Writer& writer) { writer.Broadcast(0); }));
 }
 
 TEST_F(CollectiveRaces, ABroadcastDoesNotOrderTheOthersBeforeTheRoot) {
-  EXPECT_TRUE(AnyRace([](const Writer& writer) {
-    if (writer.rank.rank == 0) writer.Write(writer.shared);
-    writer.Broadcast(1);
-    if (writer.rank.rank == 1) writer.Write(writer.shared);
-  }));
+  EXPECT_TRUE(AnyRaceAround([](const Writer& writer) { writer.Broadcast(1); }));
 }
 
 // NCCL returns to a rank when that rank is done; another may still write its own result.
@@ -108,12 +97,11 @@ TEST_F(CollectiveRaces, ARankThatIsDoneDoesNotKnowThatAnotherHasWrittenItsResult
   EXPECT_TRUE(AnyRace([&](const Writer& writer) {
     // Rank 0 receives into the shared memory.
     if (writer.rank.rank == 0) {
-      EXPECT_EQ(Api().ncclAllReduce(writer.own.data(), reinterpret_cast<void*>(writer.shared), kCount, ncclFloat,
-                                    ncclSum, writer.rank.comm, writer.rank.stream),
-                ncclSuccess);
+      void* const shared = reinterpret_cast<void*>(writer.shared);
+      EXPECT_EQ(writer.rank.AllReduce(writer.own.data(), shared, kCount, ncclFloat), ncclSuccess);
     } else {
       writer.AllReduce();
-      writer.Write(writer.shared);
+      writer.Write();
     }
   }));
 }

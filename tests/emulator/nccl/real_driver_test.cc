@@ -3,20 +3,13 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
-#include <cstdlib>
-#include <string>
-
 namespace {
 
-std::string Root() {
-  const char* folder = std::getenv("TEST_SRCDIR");
-  const char* workspace = std::getenv("TEST_WORKSPACE");
-  return folder != nullptr ? std::string(folder) + "/" + workspace + "/" : "./";
-}
+const char* const kNccl = "src/emulator/nccl/libnccl.so.2";
 
 TEST(RealDriverDeathTest, IsRefusedWithTheReason) {
-  ASSERT_NE(dlopen((Root() + "tests/emulator/nccl/libcuda.so.1").c_str(), RTLD_NOW), nullptr) << dlerror();
-  void* nccl = dlopen((Root() + "src/emulator/nccl/libnccl.so.2").c_str(), RTLD_NOW);
+  ASSERT_NE(dlopen("tests/emulator/nccl/libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
+  void* nccl = dlopen(kNccl, RTLD_NOW);
   ASSERT_NE(nccl, nullptr) << dlerror();
   const auto get_version = reinterpret_cast<decltype(&ncclGetVersion)>(dlsym(nccl, "ncclGetVersion"));
   int version = 0;
@@ -24,7 +17,7 @@ TEST(RealDriverDeathTest, IsRefusedWithTheReason) {
 }
 
 TEST(ExportedSymbols, IncludeTheProfiledNames) {
-  void* nccl = dlopen((Root() + "src/emulator/nccl/libnccl.so.2").c_str(), RTLD_NOW);
+  void* nccl = dlopen(kNccl, RTLD_NOW);
   ASSERT_NE(nccl, nullptr) << dlerror();
   EXPECT_EQ(dlsym(nccl, "pncclAllReduce"), dlsym(nccl, "ncclAllReduce"));
   EXPECT_NE(dlsym(nccl, "ncclCommSplit"), nullptr);

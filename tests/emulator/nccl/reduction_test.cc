@@ -11,20 +11,33 @@
 namespace commpool::internal::emulated_nccl {
 namespace {
 
-// IEEE half, by the definition: slow and plain.
-double HalfValue(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+// The value of a short float, by the definition: slow and plain. E4M3 has no infinity, and one not-a-number of each
+// sign.
+double ValueOf(ncclDataType_t type, int bits) {
+  const int width = type == ncclHalf ? 15 : 7;  // of all but the sign
+  const int mantissa = type == ncclHalf ? 10 : type == ncclFloat8e5m2 ? 2 : 3;
+  const int bias = type == ncclFloat8e4m3 ? 7 : 15;
+  const int magnitude = bits & ((1 << width) - 1);
+  const int exponent = magnitude >> mantissa;
+  const int fraction = magnitude & ((1 << mantissa) - 1);
+  const double sign = bits >> width != 0 ? -1 : 1;
+  if (type == ncclFloat8e4m3 && magnitude == 0x7f) return std::nan("");
   if (exponent == 31) return fraction != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  return sign * std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - mantissa);
+  return sign * std::ldexp((1 << mantissa) + fraction, exponent - bias - mantissa);
 }
 
-uint16_t AddHalves(uint16_t a, uint16_t b) {
-  uint16_t sum = 0;
-  Reduce(ncclHalf, ncclSum, &a, &b, &sum, 1);
-  return sum;
+template <typename T>
+T ReduceOne(ncclDataType_t type, ncclRedOp_t operation, T a, T b) {
+  T result = 0;
+  Reduce(type, operation, &a, &b, &result, 1);
+  return result;
+}
+
+uint16_t AddHalves(uint16_t a, uint16_t b) { return ReduceOne(ncclHalf, ncclSum, a, b); }
+
+uint8_t ReduceFloat8(ncclDataType_t type, ncclRedOp_t operation, int a, int b) {
+  return ReduceOne(type, operation, static_cast<uint8_t>(a), static_cast<uint8_t>(b));
 }
 
 TEST(Reduction, ChecksProducts) {
@@ -43,14 +56,10 @@ TEST(Reduction, KnowsTheBytesOfEachType) {
 }
 
 TEST(Reduction, AddingZeroKeepsEveryHalf) {
-  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const auto half = static_cast<uint16_t>(bits);
-    const uint16_t sum = AddHalves(half, 0);
-    if (std::isnan(HalfValue(half))) {
-      ASSERT_TRUE(std::isnan(HalfValue(sum))) << bits;
-    } else {
-      ASSERT_EQ(HalfValue(sum), HalfValue(half)) << bits;
-    }
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    const double value = ValueOf(ncclHalf, bits);
+    const double sum = ValueOf(ncclHalf, AddHalves(static_cast<uint16_t>(bits), 0));
+    ASSERT_TRUE(std::isnan(value) ? std::isnan(sum) : sum == value) << bits << ": " << value << " becomes " << sum;
   }
 }
 
@@ -63,24 +72,12 @@ TEST(Reduction, RoundsHalvesToTheNearestEven) {
 
 TEST(Reduction, RoundsBfloat16ToTheNearestEven) {
   const auto bits = [](float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); };
-  const uint16_t a = bits(256.0f);
-  const uint16_t one = bits(1.0f);
-  uint16_t sum = 0;
-  Reduce(ncclBfloat16, ncclSum, &a, &one, &sum, 1);
-  EXPECT_EQ(sum, bits(256.0f));
+  EXPECT_EQ(ReduceOne(ncclBfloat16, ncclSum, bits(256.0f), bits(1.0f)), bits(256.0f));
 }
 
 TEST(Reduction, WrapsWholeNumbers) {
-  const int8_t a = 127;
-  const int8_t b = 1;
-  int8_t sum = 0;
-  Reduce(ncclInt8, ncclSum, &a, &b, &sum, 1);
-  EXPECT_EQ(sum, -128);
-  const int64_t large = std::numeric_limits<int64_t>::max();
-  const int64_t two = 2;
-  int64_t product = 0;
-  Reduce(ncclInt64, ncclProd, &large, &two, &product, 1);
-  EXPECT_EQ(product, -2);
+  EXPECT_EQ(ReduceOne(ncclInt8, ncclSum, int8_t{127}, int8_t{1}), -128);
+  EXPECT_EQ(ReduceOne(ncclInt64, ncclProd, std::numeric_limits<int64_t>::max(), int64_t{2}), -2);
 }
 
 TEST(Reduction, WorksInPlace) {
@@ -100,34 +97,11 @@ TEST(Reduction, DividesFloatsBeforeAndWholeNumbersAfter) {
   EXPECT_EQ(values, (std::vector<int32_t>{4, -4}));
 }
 
-// By the definition of the two formats: E4M3 has no infinity, and one not-a-number of each sign.
-double Float8Value(ncclDataType_t type, uint8_t bits) {
-  const bool wide = type == ncclFloat8e5m2;
-  const int mantissa = wide ? 2 : 3;
-  const int bias = wide ? 15 : 7;
-  const int magnitude = bits & 0x7f;
-  const int exponent = magnitude >> mantissa;
-  const int fraction = magnitude & ((1 << mantissa) - 1);
-  const double sign = (bits & 0x80) != 0 ? -1 : 1;
-  if (wide && exponent == 31) return fraction != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
-  if (!wide && magnitude == 0x7f) return std::nan("");
-  if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - mantissa);
-  return sign * std::ldexp((1 << mantissa) + fraction, exponent - bias - mantissa);
-}
-
-uint8_t ReduceFloat8(ncclDataType_t type, ncclRedOp_t operation, int a, int b) {
-  const auto left = static_cast<uint8_t>(a);
-  const auto right = static_cast<uint8_t>(b);
-  uint8_t result = 0;
-  Reduce(type, operation, &left, &right, &result, 1);
-  return result;
-}
-
 TEST(Reduction, AddingZeroKeepsEveryFloat8) {
   for (const ncclDataType_t type : {ncclFloat8e4m3, ncclFloat8e5m2}) {
     for (int bits = 0; bits < 256; ++bits) {
-      const double value = Float8Value(type, static_cast<uint8_t>(bits));
-      const double sum = Float8Value(type, ReduceFloat8(type, ncclSum, bits, 0));
+      const double value = ValueOf(type, bits);
+      const double sum = ValueOf(type, ReduceFloat8(type, ncclSum, bits, 0));
       if (std::isinf(value)) continue;  // becomes the largest number
       ASSERT_TRUE(std::isnan(value) ? std::isnan(sum) : sum == value) << type << " " << bits;
     }

@@ -20,42 +20,37 @@ std::vector<int> Numbers(int first, size_t count) {
   return numbers;
 }
 
-ncclResult_t Send(const Rank& rank, const void* data, size_t count, int peer) {
-  return Api().ncclSend(data, count, ncclInt, peer, rank.comm, rank.stream);
+void Send(const Rank& rank, const void* data, size_t count, int peer, ncclResult_t expected = ncclSuccess,
+          const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const ::testing::ScopedTrace caller(file, line, "Send");
+  EXPECT_EQ(Api().ncclSend(data, count, ncclInt, peer, rank.comm, rank.stream), expected);
 }
 
-ncclResult_t Receive(const Rank& rank, void* data, size_t count, int peer) {
-  return Api().ncclRecv(data, count, ncclInt, peer, rank.comm, rank.stream);
+void Receive(const Rank& rank, void* data, size_t count, int peer, ncclResult_t expected = ncclSuccess,
+             const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const ::testing::ScopedTrace caller(file, line, "Receive");
+  EXPECT_EQ(Api().ncclRecv(data, count, ncclInt, peer, rank.comm, rank.stream), expected);
 }
 
 TEST_F(Transfers, BringElementsFromOneRankToAnother) {
   RunRanks(3, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, kLarge * sizeof(int));
-    Upload(memory.data(), Numbers(1000 * rank.rank, kLarge));
-    if (rank.rank == 1) {
-      ASSERT_EQ(Send(rank, memory.data(), kLarge, 2), ncclSuccess);
-    }
-    if (rank.rank == 2) {
-      ASSERT_EQ(Receive(rank, memory.data(), kLarge, 1), ncclSuccess);
-    }
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(memory.data(), kLarge), Numbers(rank.rank == 0 ? 0 : 1000, kLarge));
+    const DeviceMemory memory(rank.rank, Numbers(1000 * rank.rank, kLarge));
+    if (rank.rank == 1) Send(rank, memory.data(), kLarge, 2);
+    if (rank.rank == 2) Receive(rank, memory.data(), kLarge, 1);
+    EXPECT_EQ(rank.Result<int>(memory.data(), kLarge), Numbers(rank.rank == 0 ? 0 : 1000, kLarge));
   });
 }
 
 TEST_F(Transfers, OfOneGroupRunSideBySide) {
   RunRanks(4, [](Rank& rank) {
-    const DeviceMemory send(rank.rank, kLarge * sizeof(int));
+    const DeviceMemory send(rank.rank, Numbers(1000 * rank.rank, kLarge));
     const DeviceMemory receive(rank.rank, kLarge * sizeof(int));
-    Upload(send.data(), Numbers(1000 * rank.rank, kLarge));
-    const int next = (rank.rank + 1) % 4;
     const int previous = (rank.rank + 3) % 4;
     ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
-    ASSERT_EQ(Send(rank, send.data(), kLarge, next), ncclSuccess);
-    ASSERT_EQ(Receive(rank, receive.data(), kLarge, previous), ncclSuccess);
+    Send(rank, send.data(), kLarge, (rank.rank + 1) % 4);
+    Receive(rank, receive.data(), kLarge, previous);
     ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(receive.data(), kLarge), Numbers(1000 * previous, kLarge));
+    EXPECT_EQ(rank.Result<int>(receive.data(), kLarge), Numbers(1000 * previous, kLarge));
   });
 }
 
@@ -67,106 +62,85 @@ TEST_F(Transfers, OfOneGroupDoNotWaitForEachOther) {
     Upload(memory.data(), Numbers(rank.rank, kLarge));
     if (rank.rank == 0) {
       ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
-      ASSERT_EQ(Send(rank, memory.data(), kLarge, 1), ncclSuccess);
-      ASSERT_EQ(Send(rank, memory.data(), kLarge, 2), ncclSuccess);
+      Send(rank, memory.data(), kLarge, 1);
+      Send(rank, memory.data(), kLarge, 2);
       ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
     } else if (rank.rank == 1) {
-      ASSERT_EQ(Receive(rank, second, kLarge, 2), ncclSuccess);
-      ASSERT_EQ(Receive(rank, second, kLarge, 0), ncclSuccess);
+      Receive(rank, second, kLarge, 2);
+      Receive(rank, second, kLarge, 0);
     } else {
-      ASSERT_EQ(Receive(rank, second, kLarge, 0), ncclSuccess);
-      ASSERT_EQ(Send(rank, memory.data(), kLarge, 1), ncclSuccess);
+      Receive(rank, second, kLarge, 0);
+      Send(rank, memory.data(), kLarge, 1);
     }
-    rank.Synchronize();
-    if (rank.rank != 0) {
-      EXPECT_EQ(Download<int>(second, kLarge), Numbers(0, kLarge));
-    }
+    if (rank.rank == 0) return rank.Synchronize();
+    EXPECT_EQ(rank.Result<int>(second, kLarge), Numbers(0, kLarge));
   });
 }
 
 TEST_F(Transfers, BetweenSomeRanksLeaveTheOthersCollectivesInStep) {
   RunRanks(3, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
-    Upload(memory.data(), std::vector<int>{rank.rank});
-    if (rank.rank == 0) {
-      ASSERT_EQ(Send(rank, memory.data(), 1, 1), ncclSuccess);
-    }
-    if (rank.rank == 1) {
-      ASSERT_EQ(Receive(rank, memory.data(), 1, 0), ncclSuccess);
-    }
-    ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, rank.comm, rank.stream),
-              ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(memory.data(), 1), std::vector<int>{2});
+    const DeviceMemory memory(rank.rank, std::vector<int>{rank.rank});
+    if (rank.rank == 0) Send(rank, memory.data(), 1, 1);
+    if (rank.rank == 1) Receive(rank, memory.data(), 1, 0);
+    ASSERT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclSuccess);
+    EXPECT_EQ(rank.Result<int>(memory.data(), 1), std::vector<int>{2});
   });
 }
 
 TEST_F(Transfers, GroupedWithCollectivesComeAfterThem) {
   RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+    const DeviceMemory memory(rank.rank, std::vector<int>{rank.rank + 1});
     char* const other = memory.data() + 1024;
-    Upload(memory.data(), std::vector<int>{rank.rank + 1});
-    const auto reduce = [&] {
-      ASSERT_EQ(Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclInt, ncclSum, rank.comm, rank.stream),
-                ncclSuccess);
-    };
+    const auto reduce = [&] { ASSERT_EQ(rank.AllReduce(memory, 1, ncclInt), ncclSuccess); };
     ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
     if (rank.rank == 0) reduce();
-    ASSERT_EQ(Send(rank, memory.data(), 1, 1 - rank.rank), ncclSuccess);
-    ASSERT_EQ(Receive(rank, other, 1, 1 - rank.rank), ncclSuccess);
+    Send(rank, memory.data(), 1, 1 - rank.rank);
+    Receive(rank, other, 1, 1 - rank.rank);
     if (rank.rank == 1) reduce();
     ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(other, 1), std::vector<int>{3});
+    EXPECT_EQ(rank.Result<int>(other, 1), std::vector<int>{3});
   });
 }
 
 TEST_F(Transfers, ToOneselfNeedBothEndsInOneGroup) {
   RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
-    Upload(memory.data(), Numbers(7, 10));
-    EXPECT_EQ(Send(rank, memory.data(), 10, 0), ncclInvalidUsage);
+    const DeviceMemory memory(rank.rank, Numbers(7, 10));
+    Send(rank, memory.data(), 10, 0, ncclInvalidUsage);
     ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
-    ASSERT_EQ(Receive(rank, memory.data() + 1024, 10, 0), ncclSuccess);
-    ASSERT_EQ(Send(rank, memory.data(), 10, 0), ncclSuccess);
+    Receive(rank, memory.data() + 1024, 10, 0);
+    Send(rank, memory.data(), 10, 0);
     ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(memory.data() + 1024, 10), Numbers(7, 10));
+    EXPECT_EQ(rank.Result<int>(memory.data() + 1024, 10), Numbers(7, 10));
   });
 }
 
 TEST_F(Transfers, OfNothingDoNothing) {
-  RunRanks(2, [](Rank& rank) { EXPECT_EQ(Send(rank, nullptr, 0, 1 - rank.rank), ncclSuccess); });
+  RunRanks(2, [](Rank& rank) { Send(rank, nullptr, 0, 1 - rank.rank); });
 }
 
 TEST_F(Transfers, AllToAllSwapsBlocks) {
   constexpr size_t kCount = 1000;
   RunRanks(3, [](Rank& rank) {
-    const DeviceMemory send(rank.rank, 3 * kCount * sizeof(int));
+    std::vector<int> sent, expected;
+    for (int block = 0; block < 3; ++block) {
+      sent.insert(sent.end(), kCount, 10 * rank.rank + block);
+      expected.insert(expected.end(), kCount, 10 * block + rank.rank);
+    }
+    const DeviceMemory send(rank.rank, sent);
     const DeviceMemory receive(rank.rank, 3 * kCount * sizeof(int));
-    for (int block = 0; block < 3; ++block) {
-      Upload(send.data() + static_cast<size_t>(block) * kCount * sizeof(int),
-             std::vector<int>(kCount, 10 * rank.rank + block));
-    }
     ASSERT_EQ(Api().ncclAlltoAll(send.data(), receive.data(), kCount, ncclInt, rank.comm, rank.stream), ncclSuccess);
-    rank.Synchronize();
-    for (int block = 0; block < 3; ++block) {
-      EXPECT_EQ(Download<int>(receive.data() + static_cast<size_t>(block) * kCount * sizeof(int), kCount),
-                std::vector<int>(kCount, 10 * block + rank.rank));
-    }
+    EXPECT_EQ(rank.Result<int>(receive.data(), 3 * kCount), expected);
   });
 }
 
 TEST_F(Transfers, GatherCollectsOnTheRootAndScatterSpreads) {
   RunRanks(3, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
+    const DeviceMemory memory(rank.rank, std::vector<int>{rank.rank + 5});
     char* const all = memory.data() + 1024;
     char* const back = memory.data() + 2048;
-    Upload(memory.data(), std::vector<int>{rank.rank + 5});
     ASSERT_EQ(Api().ncclGather(memory.data(), all, 1, ncclInt, 1, rank.comm, rank.stream), ncclSuccess);
     ASSERT_EQ(Api().ncclScatter(all, back, 1, ncclInt, 1, rank.comm, rank.stream), ncclSuccess);
-    rank.Synchronize();
-    EXPECT_EQ(Download<int>(back, 1), std::vector<int>{rank.rank + 5});
+    EXPECT_EQ(rank.Result<int>(back, 1), std::vector<int>{rank.rank + 5});
     if (rank.rank == 1) {
       EXPECT_EQ(Download<int>(all, 3), (std::vector<int>{5, 6, 7}));
     }
@@ -174,30 +148,27 @@ TEST_F(Transfers, GatherCollectsOnTheRootAndScatterSpreads) {
 }
 
 TEST_F(Transfers, RefuseBadArguments) {
-  RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 4096);
-    EXPECT_EQ(Send(rank, memory.data(), 1, 2), ncclInvalidArgument);
-    EXPECT_EQ(Receive(rank, memory.data(), 1, -1), ncclInvalidArgument);
-    EXPECT_EQ(Send(rank, nullptr, 1, 1), ncclInvalidArgument);
-    EXPECT_EQ(Send(rank, memory.data(), SIZE_MAX, 1), ncclInvalidArgument);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
+    Send(rank, memory.data(), 1, 2, ncclInvalidArgument);
+    Receive(rank, memory.data(), 1, -1, ncclInvalidArgument);
+    Send(rank, nullptr, 1, 1, ncclInvalidArgument);
+    Send(rank, memory.data(), SIZE_MAX, 1, ncclInvalidArgument);
     EXPECT_EQ(Api().ncclSend(memory.data(), 1, ncclNumTypes, 1, rank.comm, rank.stream), ncclInvalidArgument);
     EXPECT_EQ(Api().ncclGather(memory.data(), memory.data(), 1, ncclInt, 2, rank.comm, rank.stream),
               ncclInvalidArgument);
     // A group with a refused call does nothing at all.
     ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
-    EXPECT_EQ(Send(rank, memory.data(), 1, 1 - rank.rank), ncclSuccess);
-    EXPECT_EQ(Send(rank, memory.data(), 1, 5), ncclInvalidArgument);
+    Send(rank, memory.data(), 1, 1 - rank.rank);
+    Send(rank, memory.data(), 1, 5, ncclInvalidArgument);
     EXPECT_EQ(Api().ncclGroupEnd(), ncclInvalidArgument);
   });
 }
 
 // Runs in a process, because it breaks the contexts.
 [[noreturn]] void DifferInCount() {
-  std::vector<std::unique_ptr<DeviceMemory>> memories(2);
   bool failed = false;
   RunRanks(2, [&](Rank& rank) {
-    auto& memory = memories[static_cast<size_t>(rank.rank)];
-    memory = std::make_unique<DeviceMemory>(rank.rank, 4096);
+    const auto* const memory = new DeviceMemory(rank.rank, 4096);  // outlives the process
     if (rank.rank == 0) {
       Send(rank, memory->data(), 3, 1);
       Api().cuStreamSynchronize(rank.stream);
@@ -205,8 +176,7 @@ TEST_F(Transfers, RefuseBadArguments) {
       Receive(rank, memory->data(), 4, 0);
       failed = Api().cuStreamSynchronize(rank.stream) != CUDA_SUCCESS;
     }
-    Api().ncclCommAbort(rank.comm);
-    rank.comm = nullptr;
+    rank.Abort();
   });
   _exit(failed ? 0 : 1);
 }

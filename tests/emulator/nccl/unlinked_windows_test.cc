@@ -12,44 +12,33 @@ class UnlinkedWindows : public EmulatedNccl {};
 
 // NCCL 2.28.9, src/dev_runtime.cc; NVIDIA/nccl#1963.
 TEST_F(UnlinkedWindows, AreLocalRegistrations) {
-  RunRanks(2, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 2 << 20);
-    const ncclWindow_t window = RegisterWindow(rank, memory.data(), memory.bytes(), NCCL_WIN_COLL_SYMMETRIC);
-    EXPECT_NE(window, nullptr);
-    void* handle = nullptr;
-    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
-    EXPECT_EQ(handle, static_cast<void*>(window));
-    EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  RunRanks(2, [](Rank& rank, const DeviceMemory& memory) {
+    auto window = ScopedWindow(rank, memory, NCCL_WIN_COLL_SYMMETRIC);
+    EXPECT_NE(window.get(), nullptr);
+    const auto handle = ScopedHandle(rank, memory);
+    EXPECT_EQ(handle.get(), static_cast<void*>(window.get()));
+    window.reset();
   });
 }
 
 // NCCL 2.28.9, src/dev_runtime.cc: nothing is written then.
 TEST_F(UnlinkedWindows, AreNotWrittenWithoutLocalRegistration) {
-  setenv("NCCL_LOCAL_REGISTER", "0", 1);
-  const auto expect = [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 2 << 20);
+  const auto expect = [](Rank& rank, const DeviceMemory& memory) {
     auto window = reinterpret_cast<ncclWindow_t>(&rank);
     ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, 0), ncclSuccess);
     EXPECT_EQ(window, reinterpret_cast<ncclWindow_t>(&rank));
   };
-  InANewProcess([&] { RunRanks(2, expect); });
-  unsetenv("NCCL_LOCAL_REGISTER");
+  InANewProcessWith("NCCL_LOCAL_REGISTER", "0", [&] { RunRanks(2, expect); });
 }
 
 TEST_F(UnlinkedWindows, HaveNoMulticast) {
-  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
-  const auto expect = [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, 2 << 20);
-    void* handle = nullptr;
-    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
+  const auto expect = [](Rank& rank, const DeviceMemory& memory) {
+    const auto handle = ScopedHandle(rank, memory);
     char reason[256] = {};
     EXPECT_EQ(Api().commpoolEmulatorNvls(reinterpret_cast<CUdeviceptr>(memory.data()), reason, sizeof reason), 0);
     EXPECT_STREQ(reason, "not all GPUs reach each other");
-    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
   };
-  InANewProcess([&] { RunRanks(3, expect); });
-  unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+  InANewProcessWith("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", [&] { RunRanks(3, expect); });
 }
 
 }  // namespace

@@ -20,8 +20,7 @@ TEST_F(Version, IsTheOneOfTheDescription) {
 
 // NCCL 2.30.7, src/dev_runtime.cc: success with a null window where symmetric memory is not supported.
 TEST_F(Version, UnsupportedWindowsAreNullWithSuccess) {
-  RunRanks(1, [](Rank& rank) {
-    const DeviceMemory memory(rank.rank, kBytes);
+  RunRanks(1, [](Rank& rank, const DeviceMemory& memory) {
     auto window = reinterpret_cast<ncclWindow_t>(&rank);
     ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kBytes, &window, NCCL_WIN_COLL_SYMMETRIC),
               ncclSuccess);
