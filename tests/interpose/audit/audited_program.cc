@@ -13,23 +13,9 @@
 #include <fstream>
 #include <string>
 
+#include "tests/interpose/checked.h"
+
 namespace {
-
-constexpr size_t kMiB = size_t{1} << 20;
-
-void Check(int result, const char* call) {
-  if (result == 0) return;
-  std::fprintf(stderr, "%s failed: %d\n", call, result);
-  std::exit(9);
-}
-#define CHECK(call) Check(static_cast<int>(call), #call)
-
-void Begin() {
-  CUcontext context = nullptr;
-  CHECK(cuInit(0));
-  CHECK(cuDevicePrimaryCtxRetain(&context, 0));
-  CHECK(cuCtxSetCurrent(context));
-}
 
 // 64 and 32 MiB, of which the first goes back.
 void Linked() {
@@ -206,7 +192,7 @@ void Inject(const char* calls) {
 int main(int argc, char** argv) {
   for (int index = 1; index < argc; ++index) {
     const std::string word = argv[index];
-    if (word == "begin") Begin();
+    if (word == "begin") Begin(0);
     if (word == "linked") Linked();
     if (word == "looked-up") LookedUp(argv[++index]);
     if (word == "runtime") Runtime();

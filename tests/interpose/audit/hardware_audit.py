@@ -29,51 +29,50 @@ _TRAINING = pathlib.Path(__file__).with_name("hardware_audit_training.py")
 _MEMORY = pathlib.Path(__file__).with_name("hardware_audit_memory.py")
 
 
-def train(options, *words, audited=True):
-    """The output of one training; its ranks' lines begin with "result ", and have JSON."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.ranks}"]
-    audit = [options.commpool, "audit", "--by", options.by, "--record", options.audit] if audited else []
-    command = [*audit, *(["--"] if audited else []), *torchrun, str(_TRAINING), *words]
+def run(options, command, audited=True):
+    """The finished command; it must succeed."""
+    audit = [options.commpool, "audit", "--by", options.by, "--record", options.audit, "--"] if audited else []
+    command = [str(word) for word in (*audit, sys.executable, *command)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}")
+    return done
+
+
+def training(options, *words):
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.ranks}", _TRAINING, *words]
+
+
+def train(options, *words, audited=True):
+    """What the ranks of one training tell: their lines begin with "result ", and have JSON."""
+    done = run(options, training(options, *words), audited)
     results = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("result ")]
-    return sorted(results, key=lambda result: result["rank"]), done
+    return sorted(results, key=lambda result: result["rank"])
 
 
-def print_steps(steps):
+def check_steps(options, command):
+    """Every step of every rank: attributed and used. The lines of the record too."""
+    pathlib.Path(options.audit).unlink(missing_ok=True)
+    print(run(options, command).stderr[-6000:])
+    lines = records.read(options.audit)
+    steps = records.steps(lines)
     for step in steps:
         print("rank {rank} {reason}: {used:.1f} MiB more in use, {attributed:.1f} attributed, {rest:.1f} not: {verdict}"
               .format(**step))
+    return {"seen": lines[-1]["seen"], "steps": steps}, lines
 
 
 def check_memory(options):
     """Arrays and a graph that allocates, in a process without torch."""
-    pathlib.Path(options.audit).unlink(missing_ok=True)
-    command = [options.commpool, "audit", "--by", options.by, "--record", options.audit, "--", sys.executable, _MEMORY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    print(done.stderr[-6000:])
-    if done.returncode != 0:
-        sys.exit(f"{_MEMORY} failed ({done.returncode})")
-    lines = records.read(options.audit)
-    steps = records.steps(lines)
-    print_steps(steps)
+    found, lines = check_steps(options, [_MEMORY])
     wrong = records.wrong_memory(lines)
-    for sentence in wrong:
-        print(sentence)
-    return {"seen": lines[-1]["seen"], "steps": steps, "wrong": wrong}
+    print("\n".join(wrong))
+    return {**found, "wrong": wrong}
 
 
-def check_steps(options):
-    """Every step of every rank: attributed and used."""
-    pathlib.Path(options.audit).unlink(missing_ok=True)
-    _, done = train(options, "--steps", "6", "--report")
-    lines = records.read(options.audit)
-    steps = records.steps(lines)
-    print(done.stderr[-6000:])
-    print_steps(steps)
-    rows = [line["rows"] for line in lines if line["reason"] == "exit"]
-    return {"seen": lines[-1]["seen"], "steps": steps, "rows": rows}
+def check_training(options):
+    found, lines = check_steps(options, training(options, "--steps", "6", "--report"))
+    return {**found, "rows": [line["rows"] for line in lines if line["reason"] == "exit"]}
 
 
 def measure(options):
@@ -82,12 +81,22 @@ def measure(options):
     medians = {True: [], False: []}
     for _ in range(options.rounds):
         for audited in (True, False, False, True):
-            results, _ = train(options, "--steps", "60", "--batch", "16", "--length", "1024", audited=audited)
+            results = train(options, "--steps", "60", "--batch", "16", "--length", "1024", audited=audited)
             medians[audited].append(max(result["median_ms"] for result in results))
             print(f"{'with' if audited else 'without'} an audit: {medians[audited][-1]:.3f} ms a step")
     ratios = [audited / plain for audited, plain in zip(medians[True], medians[False])]
+    print(f"a step takes {statistics.median(ratios):.4f} times as long")
     return {"with_ms": medians[True], "without_ms": medians[False], "ratio": statistics.median(ratios),
             "ratios": ratios}
+
+
+def profile(options):
+    seen = train(options, "--steps", "4", "--profile")[0]["profiler"]
+    print(f"torch.profiler, started later: {seen}")
+    return seen
+
+
+_PARTS = {"memory": check_memory, "steps": check_training, "profiler": profile, "times": measure}
 
 
 def main():
@@ -96,7 +105,7 @@ def main():
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--by", choices=("cupti", "preload"), default="cupti")
-    parser.add_argument("--parts", default="memory,steps,profiler,times")
+    parser.add_argument("--parts", default=",".join(_PARTS))
     parser.add_argument("--record")
     options = parser.parse_args()
     options.parts = options.parts.split(",")
@@ -104,18 +113,7 @@ def main():
         options.ranks = min(torch.cuda.device_count(), 2)
     with tempfile.TemporaryDirectory() as folder:
         options.audit = os.path.join(folder, "audit.jsonl")
-        found = {}
-        if "memory" in options.parts:
-            found["memory"] = check_memory(options)
-        if "steps" in options.parts:
-            found["steps"] = check_steps(options)
-        if "profiler" in options.parts:
-            profiled, _ = train(options, "--steps", "4", "--profile")
-            found["profiler"] = profiled[0]["profiler"]
-            print(f"torch.profiler, started later: {found['profiler']}")
-        if "times" in options.parts:
-            found["times"] = measure(options)
-            print(f"a step takes {found['times']['ratio']:.4f} times as long")
+        found = {part: act(options) for part, act in _PARTS.items() if part in options.parts}
     if options.record:
         with open(options.record, "a", encoding="utf-8") as file:
             date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

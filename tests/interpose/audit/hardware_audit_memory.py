@@ -53,7 +53,8 @@ def run_a_graph():
     call("cuMemAllocAsync", ctypes.byref(pointer), ctypes.c_size_t(256 * _MIB), stream)
     call("cuMemsetD8Async", pointer, ctypes.c_ubyte(7), ctypes.c_size_t(256 * _MIB), stream)
     call("cuMemFreeAsync", pointer, stream)
-    graph = make_from_capture(stream)
+    graph = ctypes.c_void_p()
+    call("cuStreamEndCapture", stream, ctypes.byref(graph))
     executable = make("cuGraphInstantiateWithFlags", graph, ctypes.c_ulonglong(0))
     call("cuGraphLaunch", executable, stream)
     call("cuStreamSynchronize", stream)
@@ -62,12 +63,6 @@ def run_a_graph():
     call("cuGraphDestroy", graph)
     call("cuDeviceGraphMemTrim", _ON_DEVICE)
     report("step graph gone")
-
-
-def make_from_capture(stream):
-    graph = ctypes.c_void_p()
-    call("cuStreamEndCapture", stream, ctypes.byref(graph))
-    return graph
 
 
 def main():

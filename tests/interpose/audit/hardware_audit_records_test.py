@@ -46,7 +46,3 @@ class Memory(unittest.TestCase):
                                 ({"trimmed": 2}, "after a trim")):
             found, = records.wrong_memory(self.lines(**wrong))
             self.assertIn(sentence, found)
-
-
-if __name__ == "__main__":
-    unittest.main()

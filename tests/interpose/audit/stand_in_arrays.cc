@@ -3,7 +3,6 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
-#include <cstdint>
 #include <map>
 
 namespace {

@@ -8,24 +8,16 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "tests/interpose/checked.h"
 
 namespace {
 
 constexpr int kRanks = 2;
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kBytes = 8 * kMiB;
-
-void Check(int result, const char* call) {
-  if (result == 0) return;
-  std::fprintf(stderr, "%s failed: %d\n", call, result);
-  std::exit(9);
-}
-#define CHECK(call) Check(static_cast<int>(call), #call)
 
 struct Rank {
   CUcontext context = nullptr;
@@ -149,9 +141,8 @@ void FreeNccls() {
 
 int main(int argc, char** argv) {
   std::array<Rank, kRanks> ranks;
-  CHECK(cuInit(0));
-  for (int device = 0; device < kRanks; ++device) CHECK(cuDevicePrimaryCtxRetain(&ranks[device].context, device));
-  CHECK(cuCtxSetCurrent(ranks[0].context));
+  std::array<ncclComm_t, kRanks> communicators = {};
+  for (int device = kRanks - 1; device >= 0; --device) ranks[device].context = Begin(device);  // device 0's stays
   for (int index = 1; index < argc; ++index) {
     const std::string word = argv[index];
     if (word == "sizes") Sizes();
@@ -164,11 +155,8 @@ int main(int argc, char** argv) {
       std::printf("%d %d\n", ncclMemAlloc(&pointer, size_t{1} << 40), ncclMemFree(nullptr));
     }
     if (word != "all-reduce") continue;
-    if (ranks[0].communicator == nullptr) {
-      std::array<ncclComm_t, kRanks> communicators = {};
-      CHECK(ncclCommInitAll(communicators.data(), kRanks, nullptr));
-      for (int rank = 0; rank < kRanks; ++rank) ranks[rank].communicator = communicators[rank];
-    }
+    if (communicators[0] == nullptr) CHECK(ncclCommInitAll(communicators.data(), kRanks, nullptr));
+    for (int rank = 0; rank < kRanks; ++rank) ranks[rank].communicator = communicators[rank];
     AllReduce(ranks);
   }
   return 0;

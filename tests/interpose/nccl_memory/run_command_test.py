@@ -8,16 +8,16 @@ import tempfile
 import unittest
 
 _CLI = os.path.abspath("tools/cli/commpool")
-_HERE = os.path.abspath("tests/interpose/nccl_memory")
-_PROGRAM = os.path.join(_HERE, "nccl_program")
+_PROGRAM = os.path.abspath("tests/interpose/nccl_memory/nccl_program")
+_POOLS = ("run", "--nccl-memory", "pools")
 
 
-def start(*words, **variables):
-    return subprocess.run([_CLI, *words], env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+def start(*words):
+    return subprocess.run([_CLI, *words], capture_output=True, text=True, timeout=120)
 
 
-def run(*words, options=(), program=_PROGRAM, **variables):
-    return start("emulate", "--", _CLI, "run", "--nccl-memory", "pools", *options, "--", program, *words, **variables)
+def run(*words, options=()):
+    return start("emulate", "--", _CLI, *_POOLS, *options, "--", _PROGRAM, *words)
 
 
 def statistics(result):
@@ -26,7 +26,13 @@ def statistics(result):
     return {(int(row[0]), float(row[1])): tuple(map(int, row[2:])) for row in rows}
 
 
-class Pooled(unittest.TestCase):
+class Case(unittest.TestCase):
+    def check(self, result, code, words):
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertIn(words, result.stderr)
+
+
+class Pooled(Case):
     def test_memory_gives_the_same_results_in_windows(self):
         plain = start("emulate", "--", _PROGRAM, "all-reduce")
         self.assertEqual(plain.returncode, 0, plain.stderr)
@@ -71,45 +77,33 @@ class Pooled(unittest.TestCase):
         self.assertEqual(run("sizes", "free-nccls").stdout.splitlines()[1:], ["NCCL's 0"])
 
 
-class Own(unittest.TestCase):
+class Own(Case):
     def test_memory_stays_nccls_where_nobody_asked_for_pools(self):
         result = start("emulate", "--", _CLI, "run", "--", _PROGRAM, "all-reduce")
-        self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(statistics(result), {})
-        self.assertIn("nothing here ran out of memory", result.stderr)
+        self.check(result, 0, "nothing here ran out of memory")
 
 
-class Programs(unittest.TestCase):
+class Programs(Case):
     def test_that_ask_for_nothing_are_told(self):
-        result = run()
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("nobody called ncclMemAlloc", result.stderr)
+        self.check(run(), 0, "nobody called ncclMemAlloc")
 
     def test_without_a_shared_nccl_are_told(self):
-        result = start("run", "--nccl-memory", "pools", "--", sys.executable, "-c", "pass")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("no libnccl.so.2 was loaded", result.stderr)
+        self.check(start(*_POOLS, "--", sys.executable, "-c", "pass"), 0, "no libnccl.so.2 was loaded")
 
     def test_with_an_nccl_of_their_own_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             program = os.path.join(folder, "static_nccl")
-            subprocess.run(["gcc", os.path.join(_HERE, "static_nccl.c"), "-o", program], check=True)
-            result = start("run", "--nccl-memory", "pools", "--", program)
+            source = "int ncclMemAlloc(void) { return 0; }\nint main(void) { return ncclMemAlloc(); }\n"
+            subprocess.run(["gcc", "-x", "c", "-", "-o", program], input=source, text=True, check=True)
+            result = start(*_POOLS, "--", program)
             self.assertEqual(result.returncode, 3, result.stderr)
             self.assertIn(f"{program} has an NCCL of its own, linked statically", result.stdout)
 
     def test_that_do_not_exist_are_an_error(self):
-        result = start("run", "--", "no-such-program")
-        self.assertEqual(result.returncode, 4)
-        self.assertIn("commpool run: cannot start no-such-program", result.stderr)
+        self.check(start("run", "--", "no-such-program"), 4, "commpool run: cannot start no-such-program")
 
     def test_are_audited_too(self):
-        result = start("emulate", "--", _CLI, "audit", "--", _CLI, "run", "--nccl-memory", "pools", "--",
-                       _PROGRAM, "all-reduce")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = start("emulate", "--", _CLI, "audit", "--", _CLI, *_POOLS, "--", _PROGRAM, "all-reduce")
+        self.check(result, 0, "ncclMemAlloc from pools")
         self.assertRegex(result.stderr, r"commpool +memory \(VMM\) +0 +1 +0 ")
-        self.assertIn("ncclMemAlloc from pools", result.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

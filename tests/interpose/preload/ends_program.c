@@ -35,7 +35,6 @@ static void Abort(int signal) {
   (void)signal;
   abort();
 }
-static void AbortAtExit(void) { abort(); }
 
 static void Leave(int signal) {
   (void)signal;
@@ -104,7 +103,7 @@ static void End(const char* way) {
     exit(kStatus);
   }
   if (strcmp(way, "abort-at-exit") == 0) {
-    atexit(&AbortAtExit);
+    atexit(&abort);
     exit(kStatus);
   }
   if (strcmp(way, "wait") == 0) {

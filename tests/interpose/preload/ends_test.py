@@ -33,23 +33,18 @@ _OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal
             signal.SIGUSR1)
 
 
-def _start(*words, **options):
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **{"stderr": subprocess.DEVNULL, **options})
-
-
-def _end_of(prefix, words):
-    with _start(*prefix, _PROGRAM, *words) as program:
+def _end_of(prefix, words, number=None, errors=subprocess.DEVNULL):
+    """Of the program, by a signal from outside once it waits."""
+    with subprocess.Popen([*prefix, _PROGRAM, *words], stdout=subprocess.PIPE, stderr=errors, text=True) as program:
+        if number is not None:
+            program.stdout.readline()
+            program.send_signal(number)
         out, _ = program.communicate(timeout=120)
     return program.returncode, out
 
 
 def _end_by(prefix, number):
-    """Of a program that waits, by a signal from outside."""
-    with _start(*prefix, _PROGRAM, "wait") as program:
-        program.stdout.readline()
-        program.send_signal(number)
-        out, _ = program.communicate(timeout=120)
-    return program.returncode, out
+    return _end_of(prefix, ["wait"], number)
 
 
 class Ends(unittest.TestCase):
@@ -72,17 +67,11 @@ class Ends(unittest.TestCase):
         for under, prefix in _UNDER.items():
             reader, writer = os.pipe()
             os.close(reader)
-            with self.subTest(under=under), _start(*prefix, _PROGRAM, "return", stderr=writer) as program:
-                os.close(writer)
-                program.communicate(timeout=120)
-            self.assertEqual(program.returncode, 45, under)
+            self.assertEqual(_end_of(prefix, ["return"], errors=writer), (45, ""), under)
+            os.close(writer)
 
     def test_where_files_may_not_grow(self):
         with tempfile.TemporaryDirectory() as folder:
             record = os.path.join(folder, "record")
             audit = [*_EMULATE, _CLI, "audit", "--record", record, "--"]
             self.assertEqual(_end_of(audit, ["no-files"]), (45, ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -60,7 +60,3 @@ class Nobody(unittest.TestCase):
         result = start("storm")
         self.assertEqual((result.returncode, result.stdout), (0, "0 "), result.stderr)
         self.assertGreaterEqual(sum(row[0] for row in table(result).values()), 1000, result.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

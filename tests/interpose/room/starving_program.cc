@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <thread>
@@ -13,20 +12,13 @@
 
 #include "commpool/buffer.h"
 #include "commpool/pool.h"
+#include "tests/interpose/checked.h"
 
 namespace {
 
 using commpool::Pool;
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr int kDevices = 2;
-
-void Check(int result, const char* call) {
-  if (result == 0) return;
-  std::fprintf(stderr, "%s failed: %d\n", call, result);
-  std::exit(9);
-}
-#define CHECK(call) Check(static_cast<int>(call), #call)
 
 std::array<CUcontext, kDevices> contexts;
 
@@ -38,11 +30,7 @@ size_t FreeBytes() {
 }
 
 Pool MakePool(int device, commpool::Backing backing, commpool::Mode mode = commpool::Mode::kFixed) {
-  commpool::PoolOptions options;
-  options.device = device;
-  options.backing = backing;
-  options.mode = mode;
-  return Pool::create(options).value();
+  return Pool::create({.device = device, .backing = backing, .mode = mode}).value();
 }
 
 // All that the device has left becomes free memory of the pool.
@@ -185,9 +173,7 @@ void Storm(int seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CHECK(cuInit(0));
-  for (int device = 0; device < kDevices; ++device) CHECK(cuDevicePrimaryCtxRetain(&contexts[device], device));
-  CHECK(cuCtxSetCurrent(contexts[0]));
+  for (int device = kDevices - 1; device >= 0; --device) contexts[device] = Begin(device);  // device 0's stays
   for (int index = 1; index < argc; ++index) {
     const std::string word = argv[index];
     if (word == "fixed") Calls(commpool::Backing::kVmm, commpool::Mode::kFixed);
