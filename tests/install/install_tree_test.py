@@ -1,9 +1,7 @@
 """What an install tree holds, and what its binaries ask of a system."""
 
-import pathlib
 import re
 import shutil
-import subprocess
 import unittest
 
 import install_tree
@@ -11,26 +9,21 @@ import installed
 import portability
 
 
-def compile_library(source, *options, name="planted.so.1"):
-    file = installed.WORK / name
-    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file), *options], input=source, text=True,
-                   check=True)
-    return file
+_ONE = "int one(void) { return 1; }\n"
+_OPENS = "#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n"
 
 
-class Tree(unittest.TestCase):
+class Tree(installed.Case):
     def test_has_a_place_for_everything(self):
         prefix = installed.prefix()
+        emulator = ("libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so", "libcudart.so.13", "libcudart.so",
+                    "libnvidia-ml.so.1")
+        documents = ("LICENSE", "d3_license.txt", "README.md", "src/python/commpool/torch/README.md")
         for place in ("bin/commpool", "lib/libcommpool.so", "include/commpool/commpool.h", "include/commpool/pool.h",
                       "lib/cmake/commpool/commpoolConfig.cmake", "lib/cmake/commpool/commpoolConfigVersion.cmake",
-                      "lib/pkgconfig/commpool.pc", "lib/commpool/emulator/libcuda.so.1",
-                      "lib/commpool/emulator/libcuda.so", "lib/commpool/emulator/libnccl.so.2",
-                      "lib/commpool/emulator/libcudart.so.13", "lib/commpool/emulator/libcudart.so",
-                      "lib/commpool/emulator/libnvidia-ml.so.1",
-                      "lib/commpool/libcommpool_interpose.so",
-                      "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
-                      "share/doc/commpool/LICENSE", "share/doc/commpool/d3_license.txt",
-                      "share/doc/commpool/README.md", "share/doc/commpool/src/python/commpool/torch/README.md"):
+                      "lib/pkgconfig/commpool.pc", "lib/commpool/libcommpool_interpose.so",
+                      "share/commpool/examples/CMakeLists.txt", *(f"lib/commpool/emulator/{name}" for name in emulator),
+                      *(f"share/doc/commpool/{name}" for name in documents)):
             self.assertTrue((prefix / place).is_file(), place)
 
     def test_the_library_lies_under_its_version_and_its_soname_leads_to_it(self):
@@ -66,8 +59,7 @@ class Tree(unittest.TestCase):
     def test_may_be_moved(self):
         moved = installed.WORK / "elsewhere" / "opt"
         shutil.copytree(installed.prefix(), moved, symlinks=True)
-        result = installed.run(moved / "bin/commpool", "info", COMMPOOL_DRIVER="emulated")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.must(moved / "bin/commpool", "info", COMMPOOL_DRIVER="emulated")
         self.assertIn(f"NCCL from {moved}/lib/commpool/emulator/libnccl.so.2", result.stdout)
 
     def test_may_be_installed_over_itself(self):
@@ -76,7 +68,7 @@ class Tree(unittest.TestCase):
         self.assertEqual(installed.prefix(), before)
 
 
-class Portability(unittest.TestCase):
+class Portability(installed.Case):
     def test_every_binary_loads_on_the_oldest_supported_system(self):
         prefix = installed.prefix()
         binaries = [prefix / "bin/commpool", (prefix / "lib/libcommpool.so").resolve(),
@@ -101,29 +93,25 @@ class Portability(unittest.TestCase):
     def test_the_program_finds_what_it_preloads(self):
         program = installed.prefix() / "bin/commpool"
         for command, words in (("audit", "asked for no memory of a device"), ("run", "nothing here ran out of memory")):
-            result = installed.run(program, command, "--", "python3", "-c", "pass")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn(words, result.stderr)
+            self.assertIn(words, self.must(program, command, "--", "python3", "-c", "pass").stderr)
 
     def test_the_program_opens_mpi_only_where_mpirun_started_it(self):
-        planted = compile_library("int nothing_of_mpi(void) { return 1; }\n", name="libmpi.so.40")
+        planted = installed.compile_library("libmpi.so.40", _ONE)
         settings = {"COMMPOOL_DRIVER": "emulated", "LD_LIBRARY_PATH": str(planted.parent)}
         command = [installed.prefix() / "bin/commpool", "allreduce", "--bytes", "8K"]
-        alone = installed.run(*command, **settings)
-        self.assertEqual(alone.returncode, 0, alone.stderr)
+        self.must(*command, **settings)
         under_mpirun = installed.run(*command, OMPI_COMM_WORLD_SIZE="1", **settings)
         self.assertEqual(under_mpirun.returncode, 4)
         self.assertIn(f"{planted} has no MPI_Init: it is not Open MPI's", under_mpirun.stderr)
 
     def test_a_symbol_is_looked_for_where_the_oldest_system_has_it(self):
-        source = "#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n"
-        planted = compile_library(source)
+        planted = installed.compile_library("planted.so.1", _OPENS)
         library = portability.files_of_symbols(planted)["dlopen"]  # libc.so.6 on a system of today
         expected = f"planted.so.1 looks for dlopen in {library}, and glibc 2.28 has it in libdl.so.2"
         self.assertEqual(portability.misplaced(planted), [] if library == "libdl.so.2" else [expected])
 
     def test_a_newer_symbol_is_named(self):
-        planted = compile_library("#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n")
+        planted = installed.compile_library("planted.so.1", _OPENS)
         newest = portability.newest_versions(planted)["GLIBC"]
         self.assertEqual(portability.too_new(planted, {"GLIBC": "2.1", "GCC": "1.0"})[0],
                          f"planted.so.1 needs GLIBC_{newest}, newer than GLIBC_2.1")
@@ -137,19 +125,19 @@ class Portability(unittest.TestCase):
 
 class RunPath(unittest.TestCase):
     def test_is_replaced_in_place(self):
-        planted = compile_library("int one(void) { return 1; }\n", "-Wl,-rpath,/a/long/way/to/somewhere:$ORIGIN/x")
+        planted = installed.compile_library("planted.so.1", _ONE, "-Wl,-rpath,/a/long/way/to/somewhere:$ORIGIN/x")
         install_tree.set_runpath(planted, "$ORIGIN/../lib")
         self.assertEqual(portability.runpath(planted), "$ORIGIN/../lib")
 
     def test_that_has_no_room_is_an_error(self):
-        planted = compile_library("int one(void) { return 1; }\n", "-Wl,-rpath,/a")
+        planted = installed.compile_library("planted.so.1", _ONE, "-Wl,-rpath,/a")
         with self.assertRaises(ValueError):
             install_tree.set_runpath(planted, "$ORIGIN/../lib")
 
 
 class Limits(unittest.TestCase):
     def test_a_library_that_is_too_large_is_named(self):
-        prefix = pathlib.Path(installed.WORK / "large")
+        prefix = installed.WORK / "large"
         (prefix / "lib/commpool/emulator").mkdir(parents=True)
         (prefix / "bin").mkdir()
         shutil.copy(installed.CUDA, prefix / "bin/commpool")
@@ -158,7 +146,3 @@ class Limits(unittest.TestCase):
             file.write(bytes(portability.LIBRARY_BYTES))
         [found] = install_tree.problems(prefix, "libcommpool.so.0.2.0")
         self.assertRegex(found, r"libcommpool.so.0.2.0 has \d+ bytes, over 1900000")
-
-
-if __name__ == "__main__":
-    unittest.main()

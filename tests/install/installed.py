@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import unittest
 
 import install_tree
 
@@ -26,6 +27,28 @@ def prefix():
     folder = WORK / "prefix"
     install_tree.install(built(prefix=folder))
     return folder
+
+
+def flags(folder=None):
+    """What a compiler needs behind a program's sources to build it against a tree."""
+    folder = folder or prefix()
+    return [f"-I{folder}/include", f"-L{folder}/lib", "-lcommpool", f"-Wl,-rpath,{folder}/lib"]
+
+
+def compile_library(name, source, *options):
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(WORK / name), *options], input=source,
+                   text=True, check=True)
+    return WORK / name
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def must(self, *command, **options):
+        """What `run` returns; the command must succeed."""
+        result = run(*command, **options)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result
 
 
 def run(*command, cwd=None, **variables):

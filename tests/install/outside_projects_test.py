@@ -16,14 +16,7 @@ def needs(program):
     return unittest.skipUnless(shutil.which(program), f"there is no {program} here")
 
 
-class Outside(unittest.TestCase):
-    maxDiff = None
-
-    def must(self, *command, **options):
-        result = installed.run(*command, **options)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        return result
-
+class Outside(installed.Case):
     def emulate(self, *command, **options):
         return self.must(installed.prefix() / "bin/commpool", "emulate", "--", *command, **options)
 
@@ -80,18 +73,15 @@ class PkgConfig(Outside):
 class ByHand(Outside):
     def test_warns_of_nothing_in_the_headers(self):
         strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-        include = f"-I{installed.prefix()}/include"
-        library = [f"-L{installed.prefix()}/lib", "-lcommpool", f"-Wl,-rpath,{installed.prefix()}/lib"]
         folder = self.folder("by-hand")
         for compiler, source in (("gcc -std=c11", "program.c"), ("g++ -std=c++17", "program.cc")):
             program = folder / source.replace(".", "-")
-            self.must(*compiler.split(), *strict, _PROJECTS / "cmake" / source, include, "-o", program, *library)
+            self.must(*compiler.split(), *strict, _PROJECTS / "cmake" / source, "-o", program, *installed.flags())
             self.assertIn(_ON, self.must(program, COMMPOOL_DRIVER="emulated").stdout)
 
     def test_a_null_stream_without_a_context_works_where_the_device_is_named(self):
         program = self.folder("alone") / "no_context"
-        self.must("g++", "-std=c++17", _PROJECTS / "alone/no_context.cc", f"-I{installed.prefix()}/include", "-o",
-                  program, f"-L{installed.prefix()}/lib", "-lcommpool", f"-Wl,-rpath,{installed.prefix()}/lib")
+        self.must("g++", "-std=c++17", _PROJECTS / "alone/no_context.cc", "-o", program, *installed.flags())
         for result in (self.must(program, COMMPOOL_DRIVER="emulated"), self.emulate(program)):
             served, refused = result.stdout.splitlines()
             self.assertEqual(served, "device 0: 1")
@@ -112,19 +102,17 @@ class ByHand(Outside):
                 "struct ncclComm* communicator = 0; struct CUstream_st* stream = 0; uint64_t bytes = 4096;\n"
                 f"(void)communicator; (void)stream; (void)bytes; {made}\n{program}\n"
                 "fputs(commpool_last_error(), stdout); return 0; }\n", encoding="utf-8")
-            self.must("gcc", "-std=c11", folder / "program.c", f"-I{installed.prefix()}/include", "-o",
-                      folder / f"program-{number}", f"-L{installed.prefix()}/lib", "-lcommpool",
-                      f"-Wl,-rpath,{installed.prefix()}/lib")
-            self.assertEqual(self.must(folder / f"program-{number}", COMMPOOL_DRIVER="emulated").stdout, "")
+            built = folder / f"program-{number}"
+            self.must("gcc", "-std=c11", folder / "program.c", "-o", built, *installed.flags())
+            self.assertEqual(self.must(built, COMMPOOL_DRIVER="emulated").stdout, "")
 
 
 class Emulated(Outside):
     def build(self, name):
         program = self.folder(name) / name
         emulator = installed.prefix() / "lib/commpool/emulator"
-        self.must("g++", "-std=c++17", "-g", _PROJECTS / f"emulated/{name}.cc", f"-I{installed.prefix()}/include",
-                  f"-I{_CUDA_HEADERS}", "-o", program, f"-L{installed.prefix()}/lib", "-lcommpool", f"-L{emulator}",
-                  "-lcuda", f"-Wl,-rpath,{installed.prefix()}/lib")
+        self.must("g++", "-std=c++17", "-g", _PROJECTS / f"emulated/{name}.cc", f"-I{_CUDA_HEADERS}", "-o", program,
+                  *installed.flags(), f"-L{emulator}", "-lcuda")
         return program
 
     def test_reports_name_the_functions_of_the_program(self):
@@ -136,7 +124,3 @@ class Emulated(Outside):
         self.assertRegex(result.stderr, r"issued at WriteOnTheSecondStream \(race\S+\) <- main \(race\S+\)[;\n]")
         self.assertRegex(result.stderr, r"broken rule: dead stream: .*; noticed in AskTheDead \(race\S+\) "
                                         r"<- main \(race\S+\)\n")
-
-
-if __name__ == "__main__":
-    unittest.main()

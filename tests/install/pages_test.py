@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import unittest
 
 import installed
 
@@ -53,7 +52,7 @@ def torch_programs():
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False).stdout.strip() or None
 
 
-class CommandLines(unittest.TestCase):
+class CommandLines(installed.Case):
     @classmethod
     def setUpClass(cls):
         cls.home, cls.torch = installed.WORK / "home", torch_programs()
@@ -71,14 +70,13 @@ class CommandLines(unittest.TestCase):
 
     def run_line(self, line):
         folders = [self.torch] * bool(self.torch) + [self.home / "bin", installed.prefix() / "bin", os.environ["PATH"]]
-        result = installed.run(
+        self.must(
             installed.prefix() / "bin/commpool", "emulate", "--", "bash", "-c", line, cwd=self.home,
             HOME=str(self.home), COMMPOOL_CACHE=os.environ.get("COMMPOOL_CACHE", f"{_HOME}/.cache/commpool"),
             PATH=":".join(map(str, folders)), PYTHONPATH=str(_ROOT / "src/python"),
             COMMPOOL_LIBRARY=str(installed.prefix() / "lib/libcommpool.so.0"), OMPI_ALLOW_RUN_AS_ROOT="1",
             OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
             CMAKE_INCLUDE_PATH=f"{_ROOT}/external/cuda/include:{_ROOT}/external/nccl/include")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_run(self):
         for name in _PAGES:
@@ -94,7 +92,3 @@ class CommandLines(unittest.TestCase):
                     if _OF_TORCH.search(line) and not self.torch:
                         self.skipTest("there is no PyTorch: tools/setup --torch")
                     self.run_line(line)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -16,6 +16,7 @@ import wheel
 
 _MODULES = sorted((installed.REPOSITORY / "src/python/commpool").rglob("*.abi3.so"))
 _ABI = installed.REPOSITORY / "src/python/commpool/_abi.py"
+_PROJECT = installed.REPOSITORY / "tests/install/projects/cmake"
 _PROGRAM = """
 import commpool, sys
 pool = commpool.Pool("in a venv")
@@ -56,7 +57,7 @@ def has_venv():
     return subprocess.run([sys.executable, "-c", "import ensurepip"], check=False, capture_output=True).returncode == 0
 
 
-class Contents(unittest.TestCase):
+class Contents(installed.Case):
     def test_are_the_package_the_install_tree_and_what_pip_asks_for(self):
         names = set(zipfile.ZipFile(made()).namelist())
         for name in ("__init__.py", "py.typed", "_fast.abi3.so", "_fast.pyi", "_rmm_resource.cc", "bin/commpool",
@@ -125,12 +126,10 @@ class Contents(unittest.TestCase):
         program = shutil.which("auditwheel", path=f"{torch}/bin:{os.environ['PATH']}")
         if not program:
             self.skipTest("there is no auditwheel: COMMPOOL_TORCH names no environment that has it")
-        router = installed.WORK / "router.so"  # as the real one it leaves torch's names to who loads it
-        subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(router)], check=True, text=True,
-                       input="int of_c10(void);\nint it(void) { return of_c10(); }\n")
+        # As the real one it leaves torch's names to who loads it.
+        router = installed.compile_library("router.so", "int of_c10(void);\nint it(void) { return of_c10(); }\n")
         for file in (made(), made("with a router", (f"2.15={router}",))):
-            result = installed.run(program, "show", file)
-            self.assertEqual(result.returncode, 0, result.stderr)
+            result = self.must(program, "show", file)
             tag = re.search(r"manylinux_2_\d+_\w+", file.name).group(0)
             self.assertIn(f"consistent with the following platform tag: \"{tag}\"", " ".join(result.stdout.split()))
 
@@ -140,7 +139,7 @@ class Contents(unittest.TestCase):
 
 
 @unittest.skipUnless(has_venv(), "there is no python3-venv here")
-class Installed(unittest.TestCase):
+class Installed(installed.Case):
     def python(self, program, *arguments, **variables):
         return installed.run(environment() / "bin/python", *arguments, "-c", program, cwd=installed.WORK, **variables)
 
@@ -164,9 +163,7 @@ class Installed(unittest.TestCase):
 
     def test_refuses_a_library_of_another_minor_version_with_a_sentence(self):
         for number, words in ((100, "0.1.0"), (9900, "0.99.0")):
-            file = installed.WORK / f"{number}.so"
-            subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file)], text=True, check=True,
-                           input=f"int commpool_version(void) {{ return {number}; }}\n")
+            file = installed.compile_library(f"{number}.so", f"int commpool_version(void) {{ return {number}; }}\n")
             result = self.python("import commpool", COMMPOOL_LIBRARY=str(file))
             version = made().name.split("-")[1]
             self.assertIn(f"{file} is commpool {words}, and this package is of {version}, which needs the same minor",
@@ -175,22 +172,13 @@ class Installed(unittest.TestCase):
     def test_programs_in_c_build_against_it(self):
         prefix = next((environment() / "lib").glob("python*/site-packages/commpool"))
         program = installed.WORK / "program"
-        source = installed.REPOSITORY / "tests/install/projects/cmake/program.c"
-        flags = [f"-I{prefix}/include", f"-L{prefix}/lib", "-lcommpool", f"-Wl,-rpath,{prefix}/lib"]
-        result = installed.run("gcc", source, "-o", program, *flags)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.must("gcc", _PROJECT / "program.c", "-o", program, *installed.flags(prefix))
         self.assertIn("C: 4 MiB in use", installed.run(program, COMMPOOL_DRIVER="emulated").stdout)
 
     @unittest.skipUnless(shutil.which("cmake"), "there is no cmake here")
     def test_cmake_finds_it_by_its_entry_point(self):
         prefix = self.python(_LOOKUP).stdout.strip()
         build = installed.WORK / "build"
-        for command in (["cmake", "-S", installed.REPOSITORY / "tests/install/projects/cmake", "-B", build,
-                         f"-DCMAKE_PREFIX_PATH={prefix}"], ["cmake", "--build", build]):
-            result = installed.run(*command)
-            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.must("cmake", "-S", _PROJECT, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.must("cmake", "--build", build)
         self.assertIn("C++: 4 MiB in use", installed.run(build / "in_cxx", COMMPOOL_DRIVER="emulated").stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -45,59 +45,52 @@ class Program {
   void RunPools(uint64_t pools) {
     for (uint64_t pool = 3; pool < pools + 3; ++pool) {
       const uint64_t address = Base() + kSlots * kMiB + pool * 2 * kMiB;
-      const uint64_t name = writer_.Text(time_, "pool " + std::to_string(pool));
+      const uint64_t name = writer_.Text("pool " + std::to_string(pool));
       writer_.Write(time_, recording::PoolMade{.pool = pool, .name = name});
       writer_.Write(time_, recording::SegmentMade{pool, 0, address, kMiB});
       writer_.Write(time_, recording::BlockServed{.pool = pool, .address = address, .bytes = kMiB, .requested = kMiB});
       const uint64_t other = address + kMiB;
-      writer_.Write(time_, recording::Registered{.pool = 2, .address = other, .bytes = kMiB, .communicator = 0xc0ffee});
+      Register(other, kMiB, 0);
       writer_.Write(time_, recording::SegmentMade{2, 0, other, kMiB});
       time_ += 1000;
     }
     for (uint64_t pool = 3; pool < pools + 3; ++pool) writer_.Write(time_ += 1000, recording::PoolGone{pool});
   }
   static recording::ProcessFacts FactsOf(int64_t rank, int64_t ranks) {
-    recording::ProcessFacts facts;
-    facts.rank = rank;
-    facts.ranks = ranks;
-    facts.process = 1000 + static_cast<uint64_t>(rank);
-    facts.wall_clock = 1'700'000'000'000'000'000;
-    facts.steady_clock = kStart + static_cast<uint64_t>(rank) * 1'000'000'000;
-    facts.limit_bytes = 1024 * kMiB;
-    facts.host = "node" + std::to_string(rank / 8);
-    facts.program = "train.py";
-    return facts;
+    const auto number = static_cast<uint64_t>(rank);
+    const uint64_t start = kStart + number * 1'000'000'000;
+    const std::string host = "node" + std::to_string(rank / 8);
+    return {rank, ranks, 1000 + number, 1'700'000'000'000'000'000, start, 1024 * kMiB, host, "train.py", ""};
   }
 
   void Begin() {
     time_ = kStart + rank_ * 1'000'000'000;
-    const uint64_t mode = writer_.Text(time_, kind_ == Kind::kExpandable ? "vmm, expandable" : "vmm, fixed");
-    const uint64_t symmetric = writer_.Text(time_, "vmm, symmetric");
-    const uint64_t activations = writer_.Text(time_, "activations");
-    const uint64_t gradients = writer_.Text(time_, "gradients");
+    const uint64_t mode = writer_.Text(kind_ == Kind::kExpandable ? "vmm, expandable" : "vmm, fixed");
+    const uint64_t symmetric = writer_.Text("vmm, symmetric");
+    const uint64_t activations = writer_.Text("activations");
+    const uint64_t gradients = writer_.Text("gradients");
     writer_.Write(time_, recording::PoolMade{.pool = 1, .name = activations, .kind = mode, .device = 0});
     writer_.Write(time_, recording::PoolMade{2, 0, gradients, symmetric, 0, 77, 1});
     for (uint64_t segment = 0; segment < kSlots / 64; ++segment) {
       writer_.Write(time_, recording::SegmentMade{1, 0, Base() + segment * kSegment, kSegment});
     }
     writer_.Write(time_, recording::SegmentMade{2, 0, Base() / 2, kSegment});
-    writer_.Write(time_,
-                  recording::Registered{
-                      .pool = 2, .address = Base() / 2, .bytes = kSegment, .communicator = 0xc0ffee, .cost = 500});
+    Register(Base() / 2, kSegment, 500);
   }
   static uint64_t Base() { return 0x7f0000000000; }
+  void Register(uint64_t address, uint64_t bytes, uint64_t cost) {
+    recording::Registered entry{.pool = 2, .address = address, .bytes = bytes, .communicator = 0xc0ffee};
+    entry.cost = cost;
+    writer_.Write(time_, entry);
+  }
 
   void Serve(uint64_t slot, uint64_t state) {
     const uint64_t requested = (state >> 20) % kMiB + 1;
     const uint64_t bytes = (requested + 511) / 512 * 512;
     const std::string layer = std::to_string(slot % 50);
-    const uint64_t stack = writer_.Text(time_, "model.py:1" + layer + " layer" + layer + "\ntrain.py:3 main");
-    writer_.Write(time_, recording::BlockServed{.pool = 1,
-                                                .address = Base() + slot * kMiB,
-                                                .bytes = bytes,
-                                                .requested = requested,
-                                                .stream = 1 + slot % 2 * 0x7e00,
-                                                .stack = stack});
+    const uint64_t stack = writer_.Text("model.py:1" + layer + " layer" + layer + "\ntrain.py:3 main");
+    const uint64_t stream = 1 + slot % 2 * 0x7e00;
+    writer_.Write(time_, recording::BlockServed{1, 0, Base() + slot * kMiB, bytes, requested, stream, stack});
     bytes_[slot] = {bytes, requested};
     allocated_ += bytes;
     requested_ += requested;
@@ -108,17 +101,16 @@ class Program {
     requested_ -= bytes_[slot].second;
   }
   void Count() {
-    writer_.Write(time_, recording::PoolBytes{.pool = 1,
-                                              .reserved = kSlots / 64 * kSegment,
-                                              .allocated = allocated_,
-                                              .requested = requested_,
-                                              .cached = 64 * 512});
+    recording::PoolBytes bytes{.pool = 1, .reserved = kSlots / 64 * kSegment, .allocated = allocated_};
+    bytes.requested = requested_;
+    bytes.cached = 64 * 512;
+    writer_.Write(time_, bytes);
     writer_.Write(time_, recording::SmallBlocks{.pool = 1, .bytes = 512, .served = 1000, .cached = 64});
   }
   void Agree() {
     ++agreements_;
-    const uint64_t text = writer_.Text(time_, "reserve of 4 MiB");
-    const uint64_t call = writer_.Text(time_, "allocate");
+    const uint64_t text = writer_.Text("reserve of 4 MiB");
+    const uint64_t call = writer_.Text("allocate");
     const bool differs = kind_ == Kind::kDiffering && rank_ == 1 && agreements_ >= 18;
     writer_.Write(time_, recording::Call{2, agreements_ - 1, call, differs ? 131'072u : 65'536u});
     recording::SpanBegan began{.span = agreements_, .pool = 2, .text = text, .home = 77, .number = agreements_};

@@ -18,15 +18,16 @@ class FindingsTest : public ReportFixture {
 
   // A rank that holds so many blocks of 1 MiB, one a second.
   void WriteRank(int64_t rank, uint64_t blocks, int64_t ranks = 4) {
-    RecordingWriter writer(folder_, FactsOf(rank, ranks));
-    WritePool(writer, kStart);
-    writer.Write(kStart, recording::SegmentMade{1, 0, uint64_t{1} << 32, uint64_t{1} << 30});
-    for (uint64_t block = 0; block < blocks; ++block) {
-      const uint64_t address = (uint64_t{1} << 32) + (block << 20);
-      writer.Write(kStart + static_cast<int64_t>(block + 1) * kSecond,
-                   recording::BlockServed{1, 0, address, 1 << 20, 1 << 20, 1, 0});
-    }
-    writer.Write(kStart + 40 * kSecond, Block(0x100000, 512));
+    const auto serve = [&](RecordingWriter& writer) {
+      constexpr uint64_t kBase = uint64_t{1} << 32;
+      writer.Write(kStart, recording::SegmentMade{1, 0, kBase, uint64_t{1} << 30});
+      for (uint64_t block = 0; block < blocks; ++block) {
+        const int64_t time = kStart + static_cast<int64_t>(block + 1) * kSecond;
+        writer.Write(time, recording::BlockServed{1, 0, kBase + (block << 20), 1 << 20, 1 << 20, 1, 0});
+      }
+      writer.Write(kStart + 40 * kSecond, Block(0x100000, 512));
+    };
+    Record(serve, FactsOf(rank, ranks));
   }
   std::vector<std::string> Found() const {
     std::vector<std::string> texts;
@@ -39,16 +40,15 @@ TEST_F(FindingsTest, NameTheRankThatHoldsFarMoreThanTheMedian) {
   for (int64_t rank = 0; rank < 4; ++rank) WriteRank(rank, rank == 2 ? 32 : 4);
   EXPECT_EQ(Found(),
             std::vector<std::string>{"rank 2 holds 8 times more of activations than the median, and it grows"});
-  const FindingModel found = Build().findings.at(0);
-  EXPECT_EQ(found.rank, 2u);
-  EXPECT_EQ(found.pool, 0u);
+  EXPECT_EQ(Build().findings.at(0).rank, 2u);
+  EXPECT_EQ(Build().findings.at(0).pool, 0u);
 }
 
 TEST_F(FindingsTest, SayWhichRankUsedMostOfEachBudget) {
   for (uint64_t rank = 0; rank < 3; ++rank) {
     RecordingWriter writer(folder_, FactsOf(static_cast<int64_t>(rank), 3));
-    const uint64_t name = writer.Text(kStart, "pages");
-    const uint64_t budget = writer.Text(kStart, "kv");
+    const uint64_t name = writer.Text("pages");
+    const uint64_t budget = writer.Text("kv");
     for (uint64_t pool = 1; pool < 3; ++pool) {
       writer.Write(kStart, recording::PoolMade{.pool = pool, .name = name, .budget = budget});
       const uint64_t peak = (rank == 1 ? 40 : 30) << 20;
@@ -67,7 +67,7 @@ TEST_F(FindingsTest, SayWhichRankUsedMostOfEachBudget) {
 TEST_F(FindingsTest, NameNoLimitOfABudgetWithoutOne) {
   {
     RecordingWriter writer(folder_, FactsOf(0, 1));
-    const uint64_t budget = writer.Text(kStart, "kv");
+    const uint64_t budget = writer.Text("kv");
     writer.Write(kStart, recording::PoolMade{.pool = 1, .name = budget, .budget = budget});
     writer.Write(kStart + 1,
                  recording::PoolBytes{.pool = 1, .budget_peak = uint64_t{40} << 20, .budget_limit = UINT64_MAX});
@@ -87,12 +87,11 @@ TEST_F(FindingsTest, AreNoneOfTwoRanksForNeitherIsTheOddOne) {
 
 TEST_F(FindingsTest, SayWhereAndWhenMemoryFirstRanOut) {
   for (int64_t rank = 0; rank < 3; ++rank) {
-    RecordingWriter writer(folder_, FactsOf(rank, 3));
-    WritePool(writer, kStart);
-    if (rank == 0) continue;
-    const int64_t began = kStart + (5 - rank) * kSecond;
-    writer.Write(began, recording::SpanBegan{.span = 1, .kind = recording::SpanKind::kSearch, .pool = 1});
-    writer.Write(began + 5, recording::SpanEnded{.span = 1, .failure = writer.Text(began, "no memory")});
+    const auto fail = [rank](RecordingWriter& writer) {
+      const int64_t began = kStart + (5 - rank) * kSecond;
+      if (rank > 0) WriteSpan(writer, began, began + 5, 1, recording::SpanKind::kSearch, "no memory");
+    };
+    Record(fail, FactsOf(rank, 3));
   }
   EXPECT_EQ(Found(), std::vector<std::string>{"ranks 1, 2 ran out of memory in activations at 3 s"});
   EXPECT_EQ(Build().findings.at(0).rank, 2u);

@@ -26,30 +26,20 @@ class MemoryBookTest : public ReportFixture {
 };
 
 TEST_F(MemoryBookTest, IsATraceWithEachBlockOnce) {
-  std::string path;
-  {
-    RecordingWriter writer(folder_, FactsOf(0));
-    path = writer.path();
-    WritePool(writer, kStart);
+  const std::string path = Record([](RecordingWriter& writer) {
     writer.Write(kStart + 1, Block(0x100000, 513));
     writer.EndChapter();
-    recording::BlockServed other = Block(0x101000, 1025);
-    other.stream = 0x7e00;
-    writer.Write(kStart + 2, other);
+    writer.Write(kStart + 2, Block(0x101000, 1025, 0, 1, 0x7e00));
     writer.Write(kStart + 3, BlockFreed{0x100000});
     writer.Write(kStart + 4, Block(0x100000, 513));
     writer.Write(kStart + 5, recording::SmallBlocks{.pool = 1, .bytes = 512, .served = 7, .cached = 1});
-  }
+  });
   EXPECT_EQ(TraceOf(path),
             "a 0 512 0\na 1 1024 1\nf 0\na 2 512 0\n# without 7 allocations that threads' caches served\n");
 }
 
 TEST_F(MemoryBookTest, EndsWhatAGapHas) {
-  std::string path;
-  {
-    RecordingWriter writer(folder_, FactsOf(0));
-    path = writer.path();
-    WritePool(writer, kStart);
+  const std::string path = Record([](RecordingWriter& writer) {
     writer.Write(kStart + 1, Block(0x100000, 513));
     writer.Write(kStart + 2, Block(0x101000, 513));
     writer.LosePage();
@@ -57,16 +47,12 @@ TEST_F(MemoryBookTest, EndsWhatAGapHas) {
     writer.Write(kStart + 4, BlockFreed{0x101000});
     writer.EndChapter();
     writer.Write(kStart + 90'000'000, Block(0x100000, 1025));
-  }
+  });
   EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 512 0\nf 0\nf 1\na 2 1024 0\n");
 }
 
 TEST_F(MemoryBookTest, EndsWhatAGapHasBeforeWhatCameInItAndAfterIt) {
-  std::string path;
-  {
-    RecordingWriter writer(folder_, FactsOf(0));
-    path = writer.path();
-    WritePool(writer, kStart);
+  const std::string path = Record([](RecordingWriter& writer) {
     writer.Write(kStart + 1, Block(0x100000, 513));
     writer.Write(kStart + 2, Block(0x101000, 1025));
     writer.LosePage();
@@ -75,22 +61,17 @@ TEST_F(MemoryBookTest, EndsWhatAGapHasBeforeWhatCameInItAndAfterIt) {
     writer.EndChapter();
     writer.Write(kStart + 90'000'000, Block(0x102000, 4097));
     writer.Write(kStart + 90'000'001, BlockFreed{0x101000});
-  }
+  });
   EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 1024 0\nf 0\na 2 2048 0\na 3 4096 0\nf 1\n");
 }
 
 // What happened, with its times.
 class Written final : public MemoryListener {
  public:
-  void Served(int64_t time, Memory& block) override { Add("served", block.number, time); }
-  void Freed(int64_t time, const Memory& block) override { Add("freed", block.number, time); }
-  const std::string& text() const { return text_; }
+  void Served(int64_t time, Memory& block) override { text << "served " << block.number << " at " << time << "\n"; }
+  void Freed(int64_t time, const Memory& block) override { text << "freed " << block.number << " at " << time << "\n"; }
 
- private:
-  void Add(const std::string& what, uint64_t block, int64_t time) {
-    text_ += what + " " + std::to_string(block) + " at " + std::to_string(time) + "\n";
-  }
-  std::string text_;
+  std::ostringstream text;
 };
 
 recording::BlockServed Retold(uint64_t address, uint64_t age) {
@@ -115,17 +96,12 @@ TEST(MemoryBook, TakesNothingForEndedThatAChapterWithAGapDoesNotRetell) {
   book.Take(300, Retold(0x5000, 50));
   book.Take(310, BlockFreed{0x1000});
   book.Finish();
-  EXPECT_EQ(written.text(),
+  EXPECT_EQ(written.text.str(),
             "served 0 at 110\nserved 1 at 120\nserved 2 at 130\nfreed 2 at 130\nserved 3 at 300\nfreed 0 at 310\n");
 }
 
 TEST_F(MemoryBookTest, OfNothingIsNoTrace) {
-  std::string path;
-  {
-    RecordingWriter writer(folder_, FactsOf(0));
-    path = writer.path();
-    WritePool(writer, kStart);
-  }
+  const std::string path = Record([](RecordingWriter&) {});
   EXPECT_EQ(TraceOf(path), path + " has no block");
 }
 

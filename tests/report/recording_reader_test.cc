@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "src/report/memory_book.h"
+#include "src/report/page_entries.h"
+#include "src/report/rank_replay.h"
 #include "tests/report/report_fixture.h"
 
 namespace commpool::internal::report {
@@ -38,19 +41,17 @@ class RecordingReaderTest : public ReportFixture {
     }
     return writer.path();
   }
+  RecordingReader Written(uint64_t count) { return RecordingReader::Open(WriteFrees(count)).value(); }
   static Frees Read(const RecordingReader& reader) {
     Frees frees;
     EXPECT_EQ(reader.Read(frees), 0u);
     return frees;
   }
-  static std::string WhyNot(const std::string& path) {
-    const Result<RecordingReader> reader = RecordingReader::Open(path);
-    return reader.ok() ? "" : reader.status().message();
-  }
+  static std::string WhyNot(const std::string& path) { return RecordingReader::Open(path).status().message(); }
 };
 
 TEST_F(RecordingReaderTest, ReadsEntriesInTheirOrderWithTheirTimes) {
-  const RecordingReader reader = RecordingReader::Open(WriteFrees(50'000)).value();
+  const RecordingReader reader = Written(50'000);
   const Frees frees = Read(reader);
   ASSERT_EQ(frees.addresses.size(), 50'000u);
   for (uint64_t free = 0; free < frees.addresses.size(); ++free) {
@@ -64,7 +65,7 @@ TEST_F(RecordingReaderTest, ReadsEntriesInTheirOrderWithTheirTimes) {
 }
 
 TEST_F(RecordingReaderTest, BeginsWithTheOldestChapterThatARingHasKept) {
-  const RecordingReader reader = RecordingReader::Open(WriteFrees(2'000'000)).value();
+  const RecordingReader reader = Written(2'000'000);
   const Frees frees = Read(reader);
   ASSERT_FALSE(frees.addresses.empty());
   EXPECT_GT(frees.addresses.front(), 0u);
@@ -100,44 +101,41 @@ TEST_F(RecordingReaderTest, ReadsATruncatedFileUpToItsEnd) {
 
 TEST_F(RecordingReaderTest, SaysInWordsWhatAFileIsThatItCannotRead) {
   const std::string path = WriteFrees(10);
-  const std::string content = Load(path);
-  std::string future = content;
+  std::string future = Load(path);
   future[4] = 9;
-  Store(path, future);
-  EXPECT_NE(WhyNot(path).find("version 9"), std::string::npos) << WhyNot(path);
-  std::string damaged = content;
+  std::string damaged = Load(path);
   damaged[60] ^= 1;
-  Store(path, damaged);
-  EXPECT_NE(WhyNot(path).find("is damaged"), std::string::npos) << WhyNot(path);
-  Store(path, "GIF89a, and so on");
-  EXPECT_NE(WhyNot(path).find("is no recording of commpool"), std::string::npos) << WhyNot(path);
-  Store(path, "");
-  EXPECT_NE(WhyNot(path).find("is empty"), std::string::npos) << WhyNot(path);
+  const std::pair<std::string, std::string> wrong[] = {{future, "version 9"},
+                                                       {damaged, "is damaged"},
+                                                       {"GIF89a, and so on", "is no recording of commpool"},
+                                                       {"", "is empty"}};
+  for (const auto& [content, reason] : wrong) {
+    Store(path, content);
+    EXPECT_NE(WhyNot(path).find(reason), std::string::npos) << WhyNot(path);
+  }
   EXPECT_NE(WhyNot(folder_ + "/nothing").find("No such file"), std::string::npos);
   EXPECT_FALSE(WhyNot(folder_).empty());
 }
 
 TEST_F(RecordingReaderTest, SaysWhereNothingWasRecorded) {
-  const RecordingReader reader = RecordingReader::Open(WriteFrees(0)).value();
+  const RecordingReader reader = Written(0);
   EXPECT_TRUE(Read(reader).addresses.empty());
   EXPECT_EQ(reader.notes(), std::vector<std::string>{"the recording has no entries"});
 }
 
 TEST_F(RecordingReaderTest, SaysWhatIsNoFileAndReadsNothingOfIt) {
-  const std::string recording = WriteFrees(10);
-  const std::string path = folder_ + "/other.recording";
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
-  std::filesystem::remove(path);
-  std::filesystem::create_directory(path);
-  EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
-  std::filesystem::remove(path);
-  std::filesystem::create_symlink("/dev/zero", path);
-  EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
+  WriteFrees(10);
+  for (const std::string name : {"pipe", "folder", "link"}) {
+    const std::string path = folder_ + "/" + name;
+    ASSERT_EQ(name == "pipe" ? mkfifo(path.c_str(), 0600) : 0, 0);
+    if (name == "folder") std::filesystem::create_directory(path);
+    if (name == "link") std::filesystem::create_symlink("/dev/zero", path);
+    EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
+  }
 }
 
 TEST_F(RecordingReaderTest, SaysThatAFileWentBeforeItWasRead) {
-  const RecordingReader reader = RecordingReader::Open(WriteFrees(10)).value();
+  const RecordingReader reader = Written(10);
   std::filesystem::remove(reader.path());
   Frees frees;
   EXPECT_EQ(reader.Read(frees), 1u);  // the page that cannot be understood
@@ -165,6 +163,61 @@ TEST_F(RecordingReaderTest, SurvivesCutsAndChangedBytesAnywhere) {
       ASSERT_LT(frees.addresses[free], 60'000u);
       ASSERT_EQ(frees.times[free], kStart + 10 * static_cast<int64_t>(frees.addresses[free]));
     }
+  }
+}
+
+// The entries of a page.
+
+struct Nothing {};
+
+TEST(PageEntries, StopAtAKindThatIsNone) {
+  Nothing nothing;
+  EXPECT_TRUE(TakeEntries("", 0, nothing));
+  EXPECT_FALSE(TakeEntries(std::string_view("\x7f\0", 2), 0, nothing));
+  EXPECT_FALSE(TakeEntries(std::string_view("\0\0", 2), 0, nothing));
+}
+
+TEST(PageEntries, StopWhereAnEntryIsCut) {
+  Nothing nothing;
+  const std::string freed = {static_cast<char>(recording::kKindOf<recording::BlockFreed>), 5, 17};
+  EXPECT_TRUE(TakeEntries(freed, 0, nothing));
+  EXPECT_FALSE(TakeEntries(freed.substr(0, 2), 0, nothing));
+}
+
+// A checksum keeps such pages out, unless somebody makes one.
+TEST(PageEntries, OfAnyBytesBreakNoTaker) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 20; ++round) {
+    ReportModel report;
+    report.ranks.resize(1);
+    Kept kept(report, {.blocks = 20, .events = 20});
+    CallComparison calls;
+    RankReplay replay(report, 0, kept, calls);
+    MemoryListener nothing;
+    MemoryBook book(report.texts, nothing);
+    for (int page = 0; page < 40; ++page) {
+      std::string bytes;
+      for (int entry = 0; entry < 200; ++entry) {
+        bytes += static_cast<char>(1 + random() % 15);
+        // Small numbers meet each other; large ones overflow.
+        for (int field = 0; field < 9; ++field) {
+          if (random() % 30 == 0) bytes += std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff", 9);
+          bytes += static_cast<char>(random() % 4);
+        }
+      }
+      const auto before = static_cast<Before>(random() % 3);
+      const auto take = [&](auto& taker) {
+        taker.BeginChapter(page * 1000, before);
+        for (size_t begin = 0; begin < bytes.size(); begin += 10) {
+          static_cast<void>(TakeEntries(std::string_view(bytes).substr(begin), page * 1000, taker));
+        }
+      };
+      take(replay);
+      take(book);
+    }
+    replay.Finish();
+    book.Finish();
+    kept.PutIntoReport();
   }
 }
 

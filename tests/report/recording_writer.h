@@ -3,13 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
-#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "src/library/base/fields.h"
+#include "src/library/recording/books.h"
 #include "src/library/recording/entries.h"
 #include "src/library/recording/recording_file.h"
 
@@ -18,72 +16,76 @@ namespace commpool::internal::report {
 class RecordingWriter {
  public:
   // Errors throw.
-  RecordingWriter(const std::string& directory, const recording::ProcessFacts& facts);
+  RecordingWriter(const std::string& directory, const recording::ProcessFacts& facts)
+      : file_(recording::RecordingFile::Make(directory, facts).value()), last_(facts.steady_clock) {}
   ~RecordingWriter() { Flush(); }
   RecordingWriter(const RecordingWriter&) = delete;
   RecordingWriter& operator=(const RecordingWriter&) = delete;
 
-  // The number of a text, which it writes where this chapter has not had it.
-  uint64_t Text(int64_t time, const std::string& text);
-  // Texts of the entry are numbers of `Text`. Times never fall.
+  // The number of a text. Each chapter tells it with the first entry that names it.
+  uint64_t Text(const std::string& text) { return texts_.NumberOf(text); }
+  // Times never fall.
   template <typename Entry>
   void Write(int64_t time, const Entry& entry) {
-    BeginChapterIfFull(time);
-    Remember(time, entry);
-    Put(time, entry);
+    const auto now = static_cast<uint64_t>(time);
+    const bool is_full = header_.number - header_.chapter + 1 >= file_.pages_of_a_chapter() && used_ > room_.size() / 2;
+    if (!in_chapter_ || is_full) BeginChapter(now);
+    live_.Apply(entry, now);
+    Put(now, entry);
   }
   // Begins a chapter with the next entry.
   void EndChapter() { in_chapter_ = false; }
   // The next page gets no place in the file.
-  void LosePage();
-  void Flush();
+  void LosePage() {
+    if (!in_chapter_) BeginChapter(last_);
+    BeginPage(last_);
+    lose_ = true;
+  }
   const std::string& path() const { return file_.path(); }
 
  private:
-  template <typename Entry>
-  struct Living {
-    int64_t since = 0;
-    Entry entry;
-  };
-
-  void Remember(int64_t time, const recording::PoolMade& entry) { pools_[entry.pool] = {time, entry}; }
-  void Remember(int64_t, const recording::PoolGone& entry);
-  void Remember(int64_t time, const recording::SegmentMade& entry) {
-    segments_[entry.address] = {time, entry};
-    addresses_[entry.pool].insert(entry.address);
+  void BeginChapter(uint64_t now) {
+    in_chapter_ = true;
+    BeginPage(now);
+    header_.chapter = header_.number;
+    live_.Retell(now, [&](const auto& entry) { Put(now, entry); });
   }
-  void Remember(int64_t, const recording::SegmentGone& entry) { segments_.erase(entry.address); }
-  void Remember(int64_t time, const recording::BlockServed& entry) {
-    blocks_[entry.address] = {time, entry};
-    addresses_[entry.pool].insert(entry.address);
+  void BeginPage(uint64_t now) {
+    Flush();
+    ++header_.number;
+    header_.time = last_ = now;
+    used_ = 0;
   }
-  void Remember(int64_t, const recording::BlockFreed& entry) { blocks_.erase(entry.address); }
-  void Remember(int64_t time, const recording::SpanBegan& entry) { spans_[entry.span] = {time, entry}; }
-  void Remember(int64_t, const recording::SpanEnded& entry) { spans_.erase(entry.span); }
+  void Flush() {
+    if (header_.number == 0 || std::exchange(lose_, false)) return;
+    file_.Write(header_, {room_.data(), used_}, 0).or_throw();
+  }
+  // The texts that the chapter has not told yet, and the entry.
   template <typename Entry>
-  void Remember(int64_t, const Entry&) {}
-
-  template <typename Entry>
-  void Put(int64_t time, const Entry& entry);
-  template <typename Entry>
-  void RetellAll(int64_t time, const std::map<uint64_t, Living<Entry>>& living);
-  void BeginChapterIfFull(int64_t time);
-  void BeginPage(int64_t time);
+  void Put(uint64_t now, const Entry& entry) {
+    for (const uint64_t text : recording::TextsOf(entry)) {
+      if (!texts_.MustTell(text, header_.chapter)) continue;
+      texts_.Told(text, header_.chapter);
+      Put(now, recording::Text{text, texts_.TextOf(text)});
+    }
+    if (used_ + recording::kLargestEntry > room_.size()) BeginPage(now);
+    FieldWriter writer(room_.data() + used_, room_.size() - used_);
+    writer.Write(recording::kKindOf<Entry>);
+    writer.Write(now - last_);
+    writer.Write(entry);
+    used_ += writer.used();
+    last_ = now;
+  }
 
   recording::RecordingFile file_;
   recording::PageHeader header_;
-  std::array<char, recording::kEntryRoom> entries_;
+  recording::Texts texts_;
+  recording::LiveState live_;
+  std::array<char, recording::kEntryRoom> room_;
   size_t used_ = 0;
-  int64_t last_ = 0;
+  uint64_t last_;
   bool in_chapter_ = false;
   bool lose_ = false;
-  std::map<std::string, uint64_t> texts_;
-  std::map<uint64_t, std::string> text_of_;
-  std::map<uint64_t, Living<recording::PoolMade>> pools_;
-  std::map<uint64_t, Living<recording::SegmentMade>> segments_;
-  std::map<uint64_t, Living<recording::BlockServed>> blocks_;
-  std::map<uint64_t, std::set<uint64_t>> addresses_;  // that a pool has had, by its handle
-  std::map<uint64_t, Living<recording::SpanBegan>> spans_;
 };
 
 }  // namespace commpool::internal::report

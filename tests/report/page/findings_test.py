@@ -3,25 +3,22 @@
 import copy
 
 from page_fixture import TITLE, Page
-from sample_model import sample_model
-
-_FINDINGS = [{"text": "rank 2 ran out of memory in activations at 1.8 s", "rank": 2, "pool": 1, "time": 1_800_000_000},
-             {"text": "rank 1 holds 3 times more of weights than the median", "rank": 1, "pool": 0, "time": 9e8}]
+from sample_model import FINDINGS, sample_model
 
 
 class Findings(Page):
 
     def test_stand_on_top_and_the_page_opens_at_the_first(self):
-        self.open_sample(findings=_FINDINGS)
+        self.open_sample(findings=FINDINGS)
         self.assertEqual(self.browser.run("return [...document.querySelectorAll('#findings li')].map("
-                                          "each => each.textContent)"), [each["text"] for each in _FINDINGS])
-        self.assertEqual(self.browser.run("return document.title"), f"{_FINDINGS[0]['text']} · train.py on 3 ranks")
+                                          "each => each.textContent)"), [each["text"] for each in FINDINGS])
+        self.assertEqual(self.browser.run("return document.title"), f"{FINDINGS[0]['text']} · train.py on 3 ranks")
         self.assertBecomes(TITLE + ".startsWith('Rank 2 at 1.8')")
         self.assertBecomes("return document.querySelector('.names .pool[aria-pressed=true]').textContent"
                            ".startsWith('activations')")
 
     def test_lead_to_their_places(self):
-        self.open_sample(findings=_FINDINGS)
+        self.open_sample(findings=FINDINGS)
         self.browser.click("#findings li:nth-child(2) button")
         self.assertBecomes("return document.querySelector('#addresses-title').textContent === arguments[0]",
                            "Addresses of weights, rank 1")
@@ -29,7 +26,7 @@ class Findings(Page):
     def test_of_sixty_ranks_are_in_sight(self):
         ranks = sample_model()["ranks"]
         many = [{**ranks[number % len(ranks)], "rank": number} for number in range(60)]
-        self.open_sample(ranks=many, findings=[{**_FINDINGS[0], "rank": 41}])
+        self.open_sample(ranks=many, findings=[{**FINDINGS[0], "rank": 41}])
         self.assertBecomes("const row = document.querySelector('.names .pool[aria-pressed=true]');"
                            "const names = document.querySelector('.names').getBoundingClientRect();"
                            "return row && row.getBoundingClientRect().top >= names.top &&"

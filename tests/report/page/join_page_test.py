@@ -43,7 +43,3 @@ class Joined(unittest.TestCase):
         for text in ("</script>", "<!--"):
             with self.assertRaisesRegex(ValueError, "would end it early"):
                 joined(scripts=[f"'{text}'"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,6 @@
 """What a recording may hold, or lack."""
 
-from page_fixture import DRAWN, Page
+from page_fixture import Page
 from sample_model import sample_model
 
 
@@ -27,7 +27,6 @@ class Oddities(Page):
                 pool.update(name=markup)
         model["difference"].update(pool=markup, ranks=[{"rank": 0, "time": 5, "text": markup}])
         self.open(model)
-        self.browser.wait(DRAWN)
         self.search("img src")
         self.browser.press("Enter")
         self.assertIn("<img src=x", self.text("#title"))
@@ -38,19 +37,16 @@ class Oddities(Page):
 
     def test_a_model_without_ranks_is_a_sentence(self):
         self.open(empty_model())
-        self.browser.wait(DRAWN)
         self.assertIn("nothing to draw", self.text("#notes"))
 
     def test_a_rank_without_pools_is_a_sentence(self):
         self.open(empty_model(ranks=[{"rank": 5, "host": "a", "pid": 1, "program": "p", "pools": [], "events": {}}]))
-        self.browser.wait(DRAWN)
         self.assertIn("rank 5 made no pool", self.text("#notes"))
         self.assertBecomes("return document.getElementById('free-memory').textContent.includes('has no pool')")
         self.browser.press("ArrowDown")
 
     def test_a_pool_without_columns_is_a_sentence(self):
         self.open(empty_model(ranks=[{"rank": 0, "pools": [empty_pool()]}]))
-        self.browser.wait(DRAWN)
         self.assertBecomes("return document.getElementById('free-memory').textContent.includes('has no memory')")
 
     # Of 20 MiB the last 2 go, and the rest is a segment of its own from then on. Behind it 6 MiB more come, into which
@@ -68,15 +64,14 @@ class Oddities(Page):
         event = {"kind": ["scope"], "pool": [0], "from": [80], "to": [90], "text": ["step"], "waited_for": [-1],
                  "failed": [0]}
         self.open(empty_model(end=100, ranks=[{"rank": 0, "pools": [pool], "events": event}]))
-        self.browser.wait(DRAWN)
         self.browser.press("n")
         self.assertBecomes("return document.getElementById('free-memory').textContent.includes(arguments[0])",
                            "15 MiB free in 2 gaps")
 
     def test_another_version_is_a_sentence(self):
-        self.open(empty_model(version=2))
+        self.open(empty_model(version=2), drawn=False)
         self.assertBecomes("return document.getElementById('failure').textContent.includes('version is 2')")
 
     def test_a_model_that_was_cut_off_is_a_sentence(self):
-        self.open(None, text='{"version": 1, "ra')
+        self.open(None, text='{"version": 1, "ra', drawn=False)
         self.assertBecomes("return document.getElementById('failure').textContent.includes('cannot be shown')")

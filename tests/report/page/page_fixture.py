@@ -24,17 +24,22 @@ class Page(unittest.TestCase):
         cls.addClassCleanup(cls.browser.close)
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
 
-    def open(self, model, text=None):
+    def open(self, model, text=None, drawn=True):
         path = self.folder / "report.html"
         text = text or json.dumps(model, separators=(",", ":")).replace("<", "\\u003c")
         with open(path, "wb") as out:
             subprocess.run([_WRITER, (model or {}).get("title", "")], input=text.encode(), stdout=out, check=True)
         self.browser.open(path)
         self.addCleanup(self.assertConsoleIsEmpty)
+        if drawn:
+            self.browser.wait(DRAWN)
+
+    def resize(self, width, height):
+        self.browser.resize(width, height)
+        self.addCleanup(self.browser.resize)
 
     def open_sample(self, **more):
         self.open({**sample_model(), **more})
-        self.browser.wait(DRAWN)
 
     def assertConsoleIsEmpty(self):
         self.assertEqual(self.browser.console(), [])
@@ -50,3 +55,10 @@ class Page(unittest.TestCase):
 
     def assertBecomes(self, script, *arguments):
         self.assertTrue(self.browser.wait(script, *arguments))
+
+
+class SamplePage(Page):
+    """Opened before each test."""
+
+    def setUp(self):
+        self.open_sample()

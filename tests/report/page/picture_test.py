@@ -3,23 +3,22 @@
 import os
 import pathlib
 
-from page_fixture import SPAN, TITLE, Page
+from page_fixture import SPAN, TITLE, Page, SamplePage
+from sample_model import FINDINGS
 from small_png import small_png
 
 _PICTURE_VARIABLE = "COMMPOOL_PAGE_PICTURE"
 
 
-class Pictures(Page):
+class Pictures(SamplePage):
 
     def test_all_ranks_stand_one_under_the_other(self):
-        self.open_sample()
         names = self.browser.run("return [...document.querySelectorAll('.names .rank')].map(name => name.textContent)")
         self.assertIn("Rank 0 node0 · pid 4711 · train.py", names[0])
         self.assertGreater(len(names), 1)
         self.assertIn("rank 3 left no recording", self.text("#notes"))
 
     def test_something_is_drawn_in_the_colour_of_allocated_memory(self):
-        self.open_sample()
         count = self.browser.run("""
             const canvas = document.querySelector("#rows canvas");
             const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -38,18 +37,15 @@ class Pictures(Page):
         self.assertIn("Rank 0 at", self.text("#cursor-title"))
 
     def test_free_memory_is_explained(self):
-        self.open_sample()
         self.assertRegex(self.text("#free-memory"), r"free in [\d,]+ gaps?; the largest is [\d.]+ \w+")
 
     def test_a_pool_that_is_asleep_says_so(self):
-        self.open_sample()
         self.search("weights asleep")
         self.browser.press("Enter")
         self.assertBecomes("return document.getElementById('free-memory').textContent.startsWith('asleep since')")
         self.assertIn("weights (asleep)", self.text("#cursor table"))
 
     def test_rows_of_one_pool_can_be_shown_alone(self):
-        self.open_sample()
         self.browser.run("const filter = document.getElementById('pool-filter'); filter.value = 'gradients';"
                          "filter.dispatchEvent(new Event('change'))")
         self.assertBecomes("return [...document.querySelectorAll('.names .pool')].every("
@@ -57,12 +53,10 @@ class Pictures(Page):
         self.assertBecomes("return document.querySelectorAll('.names .rank').length === 0")
 
     def test_the_peak_says_who_holds_what(self):
-        self.open_sample()
         self.assertIn("weights.py:9 load", self.text("#peak table"))
         self.assertIn("Mlp.forward", self.text("#peak table"))
 
     def test_a_budget_is_shown_beside_what_was_used(self):
-        self.open_sample()
         for text in ("step", "301 MiB", "512 MiB", "no limit"):
             self.assertIn(text, self.text("#budgets table"))
 
@@ -76,15 +70,13 @@ class Pictures(Page):
         self.assertIn("bytes", self.text("#block dl"))
 
     def test_the_license_of_d3_is_in_the_page(self):
-        self.open_sample()
         self.browser.click("#show-about")
         self.assertBecomes("return document.getElementById('about').open")
         self.assertIn("Mike Bostock", self.text("#about pre"))
         self.browser.press("Escape")
 
     def test_a_click_puts_the_cursor_there_and_chooses_the_pool(self):
-        self.browser.resize(1200, 840)
-        self.addCleanup(self.browser.resize)
+        self.resize(1200, 840)
         self.open_sample(difference=None)
         self.browser.click("#rows canvas", 82, -75)
         self.assertBecomes(TITLE + ".startsWith('Rank 0 at 2.8')")
@@ -92,10 +84,8 @@ class Pictures(Page):
 
     def test_the_picture_of_the_documents_is_one(self):
         """A variable names the file to write."""
-        self.browser.resize(1200, 840)
-        self.addCleanup(self.browser.resize)
-        self.open_sample(findings=[{"text": "rank 2 ran out of memory in activations at 1.8 s", "rank": 2, "pool": 1,
-                                    "time": 1_800_000_000}])
+        self.resize(1200, 840)
+        self.open_sample(findings=FINDINGS[:1])
         self.assertBecomes(TITLE + ".startsWith('Rank 2 at 1.8')")
         self.assertBecomes("return document.querySelectorAll('button.mark').length > 0")
         picture = self.browser.picture()
@@ -104,17 +94,15 @@ class Pictures(Page):
             pathlib.Path(os.environ[_PICTURE_VARIABLE]).write_bytes(small_png(picture))
 
 
-class Differences(Page):
+class Differences(SamplePage):
 
     def test_the_difference_is_marked_on_both_ranks(self):
-        self.open_sample()
         marks = self.browser.wait("const marks = [...document.querySelectorAll('.mark')].map(mark => mark.textContent);"
                                   "return marks.length === 2 && marks")
         self.assertEqual(marks, ["≠ call 17: allocate 26,214,400 bytes", "≠ call 17: allocate 50,331,648 bytes"])
         self.assertIn("call 17 of pool gradients", self.text("#difference"))
 
     def test_its_link_goes_there(self):
-        self.open_sample()
         self.browser.click("#difference li:nth-child(2) button")
         self.assertBecomes(TITLE + ".startsWith('Rank 1 at 2.69')")
         self.assertNotEqual(self.browser.run(SPAN), "0.000 s – 4.500 s")
@@ -127,8 +115,7 @@ class Looks(Page):
         self.browser.devtools("Emulation.setEmulatedMedia", {"features": features})
 
     def test_the_details_need_no_scrolling_to_the_side(self):
-        self.browser.resize(1280, 720)
-        self.addCleanup(self.browser.resize)
+        self.resize(1280, 720)
         self.open_sample()
         self.assertBecomes("const all = document.querySelector('aside'); return all.scrollWidth <= all.clientWidth")
 

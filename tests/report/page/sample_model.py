@@ -17,6 +17,8 @@ TEXTS = [
     "reducer.py:210 Bucket.reserve\ntrain.py:131 backward",
     "weights.py:9 load\ntrain.py:60 main",
 ]
+FINDINGS = [{"text": "rank 2 ran out of memory in activations at 1.8 s", "rank": 2, "pool": 1, "time": 1_800_000_000},
+             {"text": "rank 1 holds 3 times more of weights than the median", "rank": 1, "pool": 0, "time": 9e8}]
 EVENTS = ("kind", "pool", "from", "to", "text", "waited_for", "failed")
 
 

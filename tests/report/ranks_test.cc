@@ -1,13 +1,52 @@
-#include "src/report/clocks.h"
-
+// What ranks have in common: their calls, and moments by which their clocks are aligned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "src/report/call_comparison.h"
+#include "src/report/clocks.h"
+
 namespace commpool::internal::report {
 namespace {
+
+constexpr Channel kChannel = {7, 1};
+
+void TakeCalls(CallComparison& calls, uint64_t first, uint64_t end, uint64_t odd = UINT64_MAX) {
+  for (uint64_t number = first; number < end; ++number) {
+    calls.Take(kChannel, number, "allocate", number == odd ? 1 : number * 512);
+  }
+}
+
+TEST(CallComparisonTest, FindsTheFirstCallThatDiffers) {
+  CallComparison calls;
+  TakeCalls(calls, 0, 5000);
+  TakeCalls(calls, 0, 5000, 1717);
+  TakeCalls(calls, 0, 5000, 4000);
+  EXPECT_EQ(calls.FirstDifference(kChannel), 1717u);
+  EXPECT_EQ(calls.FirstDifference({7, 2}), std::nullopt);
+}
+
+TEST(CallComparisonTest, NeitherALaterBeginNorAnEarlierEndDiffers) {
+  CallComparison calls;
+  TakeCalls(calls, 100, 300);
+  TakeCalls(calls, 0, 200);
+  TakeCalls(calls, 250, 1000);
+  EXPECT_EQ(calls.FirstDifference(kChannel), std::nullopt);
+  // What the first rank did not tell is compared too.
+  TakeCalls(calls, 0, 1000, 20);
+  EXPECT_EQ(calls.FirstDifference(kChannel), 20u);
+}
+
+TEST(CallComparisonTest, ComparesKindsToo) {
+  CallComparison calls;
+  calls.Take(kChannel, 0, "allocate", 5);
+  calls.Take(kChannel, 0, "free", 5);
+  EXPECT_EQ(calls.FirstDifference(kChannel), 0u);
+  EXPECT_EQ(DescribeCall("allocate", 65'536), "allocate 65,536 bytes");
+  EXPECT_EQ(DescribeCall("free", 17), "free 17");
+}
 
 RankModel RankOf(int64_t number, std::vector<Meeting> meetings = {}) {
   RankModel rank;
@@ -22,9 +61,10 @@ RankModel RankOf(int64_t number, std::vector<Meeting> meetings = {}) {
   return rank;
 }
 
-ReportModel Aligned(std::vector<RankModel> ranks) {
+ReportModel Aligned(std::vector<RankModel> ranks, std::vector<int64_t> without_recording = {}) {
   ReportModel report;
   report.ranks = std::move(ranks);
+  report.without_recording = std::move(without_recording);
   AlignClocks(report);
   FindLatecomers(report);
   return report;
@@ -113,12 +153,9 @@ TEST(ClocksTest, BlameNobodyWhereAnArrivalIsNotKnown) {
 }
 
 TEST(ClocksTest, BlameNobodyForARankWithoutARecording) {
-  ReportModel report;
-  report.ranks = {RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}),
-                  RankOf(1, {{7, 1, 50, 100}, {7, 2, 250, kUnknown}})};
-  report.without_recording = {2, 3};
-  AlignClocks(report);
-  FindLatecomers(report);
+  const ReportModel report =
+      Aligned({RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}), RankOf(1, {{7, 1, 50, 100}, {7, 2, 250, kUnknown}})},
+              {2, 3});
   const std::vector<EventModel>& events = report.ranks[0].events;
   EXPECT_EQ(events[0].waited_for, 1);
   EXPECT_EQ(events[1].waited_for, -1);
@@ -126,9 +163,8 @@ TEST(ClocksTest, BlameNobodyForARankWithoutARecording) {
 }
 
 TEST(ClocksTest, ShowWhoNeverCame) {
-  std::vector<RankModel> ranks = {RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}),
-                                  RankOf(1, {{7, 1, 0, 100}, {7, 2, 250, kUnknown}}), RankOf(2, {{7, 1, 0, 100}})};
-  const ReportModel report = Aligned(std::move(ranks));
+  const ReportModel report = Aligned({RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}),
+                                      RankOf(1, {{7, 1, 0, 100}, {7, 2, 250, kUnknown}}), RankOf(2, {{7, 1, 0, 100}})});
   EXPECT_EQ(report.ranks[0].events[1].waited_for, 2);
   EXPECT_EQ(report.ranks[0].events[1].text, "; rank 2 did not come");
 }
