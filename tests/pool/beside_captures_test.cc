@@ -3,11 +3,9 @@
 #include <thread>
 #include <vector>
 
-#include "src/library/driver/graph_handles.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -17,16 +15,9 @@ class BesideCaptures : public PoolTest {
   static constexpr uint64_t kSmall = 4096;
   static constexpr uint64_t kLarge = 4 * kMiB;
 
-  CUdeviceptr Allocate(PoolHandle pool, const TestStream& stream, uint64_t bytes) {
-    Result<CUdeviceptr> block = runtime().AllocateFrom(pool, bytes, stream.get());
-    EXPECT_TRUE(block.ok()) << block.status().message();
-    return block.ok() ? *block : 0;
-  }
+  void Begin(PoolHandle pool, CUstream stream) { ExpectOk(capture_.Begin(runtime(), pool, stream)); }
   PoolHandle CreateLimited(uint64_t bytes, Streams streams = Streams::kMayDie) {
-    PoolConfiguration configuration = Configured("limited");
-    configuration.limit_bytes = bytes;
-    configuration.streams = streams;
-    return Create(std::move(configuration));
+    return CreateWith({.name = "limited", .streams = streams, .limit_bytes = bytes});
   }
 
   // `by` runs the free and the end of the announcement, on another thread perhaps.
@@ -34,20 +25,20 @@ class BesideCaptures : public PoolTest {
   template <typename In>
   void ExpectWorkKeepsItsMemory(
       PoolHandle pool, CUstream stream, In in_the_capture, const By& by = [](const auto& act) { act(); }) {
-    ASSERT_TRUE(capture_.Begin(runtime(), pool, stream).ok());
+    Begin(pool, stream);
     in_the_capture();
-    const CUdeviceptr block = runtime().AllocateFrom(pool, kLarge, stream).value();
+    const CUdeviceptr block = Allocate(pool, kLarge, stream);
     capture_.EndOnTheStream();
     HeldWork work(driver(), stream, block);
     by([&] { Free(block); });
     by([&] { EXPECT_TRUE(capture_.EndForThePool().ok()); });
     capture_.DestroyGraph();
-    while (!Get(pool).captures().any_gone()) std::this_thread::yield();  // a thread of the driver tells of its end
-    EXPECT_EQ(Allocate(pool, other_, kLarge), block);
-    Fill(other_.get(), block, 512, 9);
-    EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
+    AwaitAGraphsEnd(Get(pool));
+    EXPECT_EQ(Allocate(pool, kLarge, other_), block);
+    Fill(other_, block, 512, 9);
+    EXPECT_EQ(cuda().cuStreamQuery(other_), CUDA_ERROR_NOT_READY) << "it waits for the work";
     work.End();
-    EXPECT_EQ(cuda().cuStreamSynchronize(other_.get()), CUDA_SUCCESS);
+    Synchronize(other_);
     Free(block);
     CheckInvariants(Get(pool));
   }
@@ -60,60 +51,48 @@ class BesideCaptures : public PoolTest {
 // A free in the capture may open a cache, which knows nothing of graphs.
 TEST_F(BesideCaptures, NoCacheServesTheCapture) {
   const PoolHandle pool = Create(Configured("captured"));
-  const CUdeviceptr before = Allocate(pool, stream_, kSmall);
-  ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok());
+  const CUdeviceptr before = Allocate(pool, kSmall, stream_);
+  Begin(pool, stream_);
   Free(before);
-  const CUdeviceptr inside = Allocate(pool, stream_, kSmall);
+  const CUdeviceptr inside = Allocate(pool, kSmall, stream_);
   EXPECT_NE(inside, before);
-  Fill(stream_.get(), inside, kSmall, 5);
+  Fill(stream_, inside, kSmall, 5);
   Free(inside);
   ASSERT_TRUE(capture_.End().ok());
-  const CUdeviceptr after = Allocate(pool, stream_, kSmall);
-  EXPECT_NE(after, inside) << "a replay writes there";
-  Free(after);
-  capture_.DestroyGraph();
+  EXPECT_NE(Allocate(pool, kSmall, stream_), inside) << "a replay writes there";
 }
 
 TEST_F(BesideCaptures, APoolThatWasNotToldServesTheCaptureFromNoCache) {
   const PoolHandle told = Create(Configured("told"));
   const PoolHandle untold = Create(Configured("untold"));
-  Free(Allocate(untold, stream_, kSmall));
-  ASSERT_TRUE(capture_.Begin(runtime(), told, stream_.get()).ok());
-  EXPECT_EQ(runtime().AllocateFrom(untold, kSmall, stream_.get()).status().code(), StatusCode::kFailedPrecondition);
-  const CUdeviceptr others = Allocate(untold, other_, kSmall);
+  Free(Allocate(untold, kSmall, stream_));
+  Begin(told, stream_);
+  EXPECT_EQ(TryAllocate(untold, kSmall, stream_).status().code(), StatusCode::kFailedPrecondition);
+  Allocate(untold, kSmall, other_);
   ASSERT_TRUE(capture_.End().ok());
-  Free(others);
-  capture_.DestroyGraph();
 }
 
 // In the usual mode a capture forbids some calls to every thread, and nobody has announced this one.
 TEST_F(BesideCaptures, OtherThreadsGrowPoolsAndReleaseStreamsBesideACaptureThatNobodyAnnounced) {
-  PoolConfiguration pinned = Configured("pinned");
-  pinned.backing.kind = BackingKind::kPinned;
-  PoolConfiguration plain = Configured("plain");
-  plain.backing.kind = BackingKind::kCuda;
-  const std::vector<PoolHandle> growing = {Create(std::move(pinned)), Create(std::move(plain))};
+  const std::vector<PoolHandle> growing = {CreateWith({.name = "pinned", .kind = BackingKind::kPinned}),
+                                           CreateWith({.name = "plain", .kind = BackingKind::kCuda})};
   const CUstream released = NewStream();
   ASSERT_TRUE(runtime().PromiseStream(released).ok());
 
-  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  std::vector<CUdeviceptr> blocks;
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   std::thread([&] {
-    const ContextGuard current = Get(growing.front()).basis().MakeCurrent();
-    for (const PoolHandle pool : growing) blocks.push_back(Allocate(pool, other_, kLarge));
+    const ContextGuard current(driver(), context());
+    for (const PoolHandle pool : growing) Allocate(pool, kLarge, other_);
     ExpectOk(runtime().ReleaseStream(released));
   }).join();
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS) << "it is whole";
-  if (graph != nullptr) cuda().cuGraphDestroy(graph);
-  for (const CUdeviceptr block : blocks) Free(block);
-  cuda().cuStreamDestroy(released);
+  EndAndDropGraph(stream_);  // it is whole
+  DestroyStream(released);
 }
 
 // The stream's capture ends before the pool hears of it, and the stream works on with the block.
 TEST_F(BesideCaptures, WorkBehindTheCaptureKeepsItsMemory) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream_.get(), [] {});
+  ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream_, [] {});
 }
 
 TEST_F(BesideCaptures, WorkBehindACaptureOfAThreadsOwnStreamKeepsItsMemoryWhicheverThreadEndsIt) {
@@ -124,12 +103,10 @@ TEST_F(BesideCaptures, WorkBehindACaptureOfAThreadsOwnStreamKeepsItsMemoryWhiche
 
 TEST_F(BesideCaptures, AnotherPoolThatIsFullIsOutOfMemory) {
   const PoolHandle full = CreateLimited(kLarge);
-  const CUdeviceptr block = Allocate(full, other_, kLarge);
-  ASSERT_TRUE(capture_.Begin(runtime(), Create(Configured("captured")), stream_.get()).ok());
-  EXPECT_EQ(runtime().AllocateFrom(full, kLarge, other_.get()).status().code(), StatusCode::kOutOfMemory);
+  Allocate(full, kLarge, other_);
+  Begin(Create(Configured("captured")), stream_);
+  EXPECT_EQ(TryAllocate(full, kLarge, other_).status().code(), StatusCode::kOutOfMemory);
   EXPECT_TRUE(capture_.End().ok());
-  capture_.DestroyGraph();
-  Free(block);
 }
 
 TEST_F(BesideCaptures, WorkBehindACaptureThatFirstNamesItsStreamKeepsItsMemory) {
@@ -137,7 +114,7 @@ TEST_F(BesideCaptures, WorkBehindACaptureThatFirstNamesItsStreamKeepsItsMemory) 
   const CUstream stream = NewStream();
   ExpectWorkKeepsItsMemory(CreateLimited(kLarge, Streams::kOutlive), stream, [] {});
   EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  DestroyStream(stream);
 }
 
 TEST_F(BesideCaptures, WorkBehindACaptureWhoseStreamIsPromisedInItKeepsItsMemory) {
@@ -146,7 +123,7 @@ TEST_F(BesideCaptures, WorkBehindACaptureWhoseStreamIsPromisedInItKeepsItsMemory
   const auto promise = [&] { EXPECT_TRUE(runtime().PromiseStream(stream).ok()); };
   ExpectWorkKeepsItsMemory(CreateLimited(kLarge), stream, promise);
   EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  DestroyStream(stream);
 }
 
 // Makes the promise of AStreamThatAnotherThreadPromisesMeanwhile.
@@ -161,101 +138,85 @@ TEST_F(BesideCaptures, AStreamThatAnotherThreadPromisesMeanwhileIsAskedAboutItsC
   };
   Runtime own(driver);
   promising = &own;
-  PoolConfiguration configuration = Configured("announced");
-  configuration.streams = Streams::kMayDie;
-  const PoolHandle pool = own.CreatePool(std::move(configuration)).value();
-  ASSERT_EQ(cuda().cuStreamCreate(&to_promise, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const PoolHandle pool = own.CreatePool(ConfiguredWith({.name = "announced", .streams = Streams::kMayDie})).value();
+  to_promise = NewStream();
   ASSERT_TRUE(capture_.Begin(own, pool, to_promise).ok());
-  const engine::Part first = 1;
-  EXPECT_TRUE(own.pools().Find(pool).value()->captures().IsRunning(first));
+  auto& captures = own.pools().Find(pool).value()->captures();
+  EXPECT_TRUE(captures.IsRunning(1));
   capture_.EndOnTheStream();
-  EXPECT_FALSE(own.pools().Find(pool).value()->captures().IsRunning(first)) << "a stream without a promise may be gone";
+  EXPECT_FALSE(captures.IsRunning(1)) << "a stream without a promise may be gone";
   EXPECT_TRUE(capture_.EndForThePool().ok());
   capture_.DestroyGraph();
   EXPECT_TRUE(own.ReleaseStream(to_promise).ok());
-  EXPECT_EQ(cuda().cuStreamDestroy(to_promise), CUDA_SUCCESS);
+  DestroyStream(to_promise);
 }
 
 // Nobody promised the stream, whose name a capture hides.
 TEST_F(BesideCaptures, OneAfterTheOtherTakesTheSameMemory) {
-  PoolConfiguration configuration = Configured("captured");
-  configuration.streams = Streams::kMayDie;
-  const PoolHandle pool = Create(std::move(configuration));
+  const PoolHandle pool = CreateWith({.name = "captured", .streams = Streams::kMayDie});
   const CUstream stream = NewStream();
   uint64_t after_first = 0;
   for (int turn = 0; turn < 6; ++turn) {
-    ASSERT_TRUE(capture_.Begin(runtime(), pool, stream).ok());
-    Result<CUdeviceptr> block = runtime().AllocateFrom(pool, kLarge, stream);
-    ASSERT_TRUE(block.ok()) << block.status().message();
-    Free(*block);
+    Begin(pool, stream);
+    Free(Allocate(pool, kLarge, stream));
     const bool pool_first = turn % 2 == 0;
     if (!pool_first) capture_.EndOnTheStream();
     EXPECT_TRUE(capture_.EndForThePool().ok());
     if (pool_first) capture_.EndOnTheStream();
     capture_.DestroyGraph();
-    while (!Get(pool).captures().any_gone()) std::this_thread::yield();
-    if (turn == 0) after_first = CountersOf(pool).reserved_bytes.current;
-    EXPECT_EQ(CountersOf(pool).reserved_bytes.current, after_first) << turn;
+    AwaitAGraphsEnd(Get(pool));
+    if (turn == 0) after_first = Reserved(pool);
+    EXPECT_EQ(Reserved(pool), after_first) << turn;
   }
-  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  DestroyStream(stream);
 }
 
 TEST_F(BesideCaptures, ServeTheLegacyStreamBesideABlockingOne) {
   const PoolHandle pool = Create(Configured("captured"));
-  CUstream blocking = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
-  ASSERT_TRUE(capture_.Begin(runtime(), pool, blocking).ok());
-  Result<CUdeviceptr> block = runtime().AllocateFrom(pool, kSmall, nullptr);
-  EXPECT_TRUE(block.ok()) << block.status().message();
+  const CUstream blocking = NewStream(CU_STREAM_DEFAULT);
+  Begin(pool, blocking);
+  Allocate(pool, kSmall);
   ASSERT_TRUE(capture_.End().ok());
-  if (block.ok()) Free(*block);
-  capture_.DestroyGraph();
-  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
+  DestroyStream(blocking);
 }
 
 // A wait of the legacy stream would break the capture.
 TEST_F(BesideCaptures, RefuseTheLegacyStreamMemoryForWhichItWouldHaveToWait) {
   const PoolHandle pool = CreateLimited(kLarge);
   const PoolHandle told = Create(Configured("captured"));
-  Free(Allocate(pool, other_, kLarge));
-  CUstream blocking = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
-  ASSERT_TRUE(capture_.Begin(runtime(), told, blocking).ok());
-  ExpectFailure(runtime().AllocateFrom(pool, kLarge, nullptr).status(), StatusCode::kFailedPrecondition,
-                "CU_STREAM_NON_BLOCKING");
+  Free(Allocate(pool, kLarge, other_));
+  const CUstream blocking = NewStream(CU_STREAM_DEFAULT);
+  Begin(told, blocking);
+  ExpectFailure(TryAllocate(pool, kLarge).status(), StatusCode::kFailedPrecondition, "CU_STREAM_NON_BLOCKING");
   ASSERT_TRUE(capture_.End().ok());
   capture_.DestroyGraph();
-  Free(runtime().AllocateFrom(pool, kLarge, nullptr).value());
-  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
+  Free(Allocate(pool, kLarge));
+  DestroyStream(blocking);
 }
 
 TEST_F(BesideCaptures, OneThatNobodyAnnouncedSurvivesTheFreeOfABlockThatItsStreamUsed) {
   const PoolHandle pool = Create(Configured("used"));
-  const CUdeviceptr own = Allocate(pool, stream_, kLarge);
-  const CUdeviceptr recorded = Allocate(pool, other_, kLarge);
-  ASSERT_TRUE(runtime().RecordStream(recorded, stream_.get()).ok());
-  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  Free(own);
-  Free(recorded);
-  for (int time = 0; time < 8; ++time) Free(Allocate(pool, other_, kLarge));
-  EndAndDropGraph(stream_.get());
-  CheckInvariants(Get(pool));
+  const CUdeviceptr own = Allocate(pool, kLarge, stream_);
+  const CUdeviceptr recorded = Allocate(pool, kLarge, other_);
+  ASSERT_TRUE(runtime().RecordStream(recorded, stream_).ok());
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  FreeAll({own, recorded});
+  for (int time = 0; time < 8; ++time) Free(Allocate(pool, kLarge, other_));
+  EndAndDropGraph(stream_);
 }
 
 // The fence was recorded before the capture began.
 TEST_F(BesideCaptures, AreServedWhatTheirStreamUsedBeforeThem) {
   const PoolHandle pool = CreateLimited(kLarge);
   const TestStream third;
-  const CUdeviceptr used = Allocate(pool, stream_, kLarge);
-  ASSERT_TRUE(runtime().RecordStream(used, third.get()).ok());
-  HeldWork work(driver(), third.get(), used);
+  const CUdeviceptr used = Allocate(pool, kLarge, stream_);
+  ASSERT_TRUE(runtime().RecordStream(used, third).ok());
+  HeldWork work(driver(), third, used);
   Free(used);
-  ASSERT_EQ(cuda().cuStreamBeginCapture(third.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-  EXPECT_EQ(Allocate(pool, other_, kLarge), used);
-  EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
-  EndAndDropGraph(third.get());
-  work.End();
-  Free(used);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(third, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(Allocate(pool, kLarge, other_), used);
+  EXPECT_EQ(cuda().cuStreamQuery(other_), CUDA_ERROR_NOT_READY) << "it waits for the work";
+  EndAndDropGraph(third);
 }
 
 }  // namespace

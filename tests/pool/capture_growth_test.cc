@@ -3,7 +3,6 @@
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -12,22 +11,16 @@ constexpr uint64_t kPage = 2 * kMiB;
 
 class CaptureGrowth : public PoolTest {
  protected:
-  static PoolConfiguration Of(Mode mode) {
-    PoolConfiguration configuration = Configured("grows");
-    configuration.mode = mode;
-    return configuration;
-  }
-  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, const TestStream& stream) {
-    return runtime().AllocateFrom(pool, bytes, stream.get()).value();
-  }
-  void BeginCapture(PoolHandle pool) {
-    const Status begun = capture_.Begin(runtime(), pool, stream_.get());
-    ASSERT_TRUE(begun.ok()) << begun.message();
-  }
-  void End(PoolHandle pool) {
+  void BeginCapture(PoolHandle pool) { ExpectOk(capture_.Begin(runtime(), pool, stream_)); }
+  // The memory goes back with the graph.
+  void DestroyGraph(PoolHandle pool) {
+    capture_.DestroyGraph();
     AwaitGraphsEnd(Get(pool));
     CheckInvariants(Get(pool));
-    EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  }
+  void EndCapture(PoolHandle pool) {
+    ExpectOk(capture_.End());
+    DestroyGraph(pool);
   }
 
   const TestStream stream_;  // captures
@@ -37,18 +30,23 @@ class CaptureGrowth : public PoolTest {
 
 class CaptureGrowthOf : public CaptureGrowth, public ::testing::WithParamInterface<Mode> {
  protected:
-  void SetUp() override { ASSERT_EQ(cuda().cuStreamCreate(&unpromised_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS); }
-  void TearDown() override { EXPECT_EQ(cuda().cuStreamDestroy(unpromised_), CUDA_SUCCESS); }
+  void SetUp() override { unpromised_ = NewStream(); }
+  void TearDown() override {
+    PoolTest::TearDown();
+    DestroyStream(unpromised_);
+  }
 
+  PoolHandle Make(PoolOptions options = {}) {
+    options.mode = GetParam();
+    return CreateWith(options);
+  }
   // A block of the captured stream that the unpromised one uses as a fork, and joins again.
-  CUdeviceptr AllocateForAFork(PoolHandle pool, CUstream origin, CUevent fork) {
-    const CUdeviceptr block = runtime().AllocateFrom(pool, 2 * kMiB, origin).value();
-    EXPECT_EQ(cuda().cuEventRecord(fork, origin), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamWaitEvent(unpromised_, fork, 0), CUDA_SUCCESS);
+  CUdeviceptr AllocateForAFork(PoolHandle pool, CUstream origin) {
+    const CUdeviceptr block = Allocate(pool, 2 * kMiB, origin);
+    WaitFor(unpromised_, origin);
     Fill(unpromised_, block, 4096, 1);
     EXPECT_TRUE(runtime().RecordStream(block, unpromised_).ok());
-    EXPECT_EQ(cuda().cuEventRecord(fork, unpromised_), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamWaitEvent(origin, fork, 0), CUDA_SUCCESS);
+    WaitFor(origin, unpromised_);
     return block;
   }
 
@@ -56,28 +54,24 @@ class CaptureGrowthOf : public CaptureGrowth, public ::testing::WithParamInterfa
 };
 
 TEST_P(CaptureGrowthOf, ServesARequestOfAnySizeAndReplays) {
-  const PoolHandle pool = Create(Of(GetParam()));
+  const PoolHandle pool = Make();
   BeginCapture(pool);
   const CUdeviceptr large = Allocate(pool, 64 * kMiB, stream_);
   const CUdeviceptr small = Allocate(pool, 4096, stream_);
-  Fill(stream_.get(), large, kMiB, 7);
-  Fill(stream_.get(), small, 4096, 9);
+  Fill(stream_, large, kMiB, 7);
+  Fill(stream_, small, 4096, 9);
   ASSERT_TRUE(capture_.End().ok());
   ASSERT_NE(capture_.graph(), nullptr) << "growth broke the capture";
-  capture_.Replay(stream_.get());
-  uint64_t wrong[2] = {1, 1};
-  Compare(stream_.get(), large, kMiB, 7, &wrong[0]);
-  Compare(stream_.get(), small, 4096, 9, &wrong[1]);
-  EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
-  EXPECT_EQ(wrong[0] + wrong[1], 0u);
+  capture_.Replay(stream_);
+  ExpectBytes(stream_, large, kMiB, 7);
+  ExpectBytes(stream_, small, 4096, 9);
   capture_.DestroyGraph();
-  Free(large);
-  Free(small);
-  End(pool);
+  FreeAll({large, small});
+  AwaitGraphsEnd(Get(pool));
 }
 
 TEST_P(CaptureGrowthOf, IsTheGraphsUntilItIsGone) {
-  const PoolHandle pool = Create(Of(GetParam()));
+  const PoolHandle pool = Make();
   BeginCapture(pool);
   const CUdeviceptr block = Allocate(pool, 64 * kMiB, stream_);
   Free(block);
@@ -87,128 +81,95 @@ TEST_P(CaptureGrowthOf, IsTheGraphsUntilItIsGone) {
   const CUdeviceptr outside = Allocate(pool, 64 * kMiB, stream_);
   EXPECT_NE(outside, block);
   Free(outside);
-  EXPECT_GE(CountersOf(pool).reserved_bytes.current, 128 * kMiB);
-  capture_.DestroyGraph();
-  End(pool);
+  EXPECT_GE(Reserved(pool), 128 * kMiB);
+  DestroyGraph(pool);
 }
 
 TEST_P(CaptureGrowthOf, NeitherWaitsNorMovesNorGivesBack) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
-  const PoolHandle pool = Create(Of(GetParam()));
+  const PoolHandle pool = Make();
   for (const uint64_t bytes : {100 * kMiB, 120 * kMiB}) Free(Allocate(pool, bytes, other_));
   ASSERT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   BeginCapture(pool);
   const uint64_t unmapped = CallCount("cuMemUnmap");
   const uint64_t waited = CallCount("cuCtxSynchronize") + CallCount("cuEventSynchronize") + CallCount("cuEventQuery");
-  const uint64_t before = CountersOf(pool).reserved_bytes.current;
+  const uint64_t before = Reserved(pool);
   const CUdeviceptr block = Allocate(pool, 256 * kMiB, stream_);
   EXPECT_EQ(CallCount("cuMemUnmap"), unmapped);
   EXPECT_EQ(CallCount("cuCtxSynchronize") + CallCount("cuEventSynchronize") + CallCount("cuEventQuery"), waited);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, before + 256 * kMiB);
-  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
+  EXPECT_EQ(Reserved(pool), before + 256 * kMiB);
+  EXPECT_EQ(CountersOf(pool).moved_bytes, 0u);
   Free(block);
-  ASSERT_TRUE(capture_.End().ok());
-  capture_.DestroyGraph();
-  End(pool);
+  EndCapture(pool);
 }
 
 TEST_P(CaptureGrowthOf, StopsAtThePoolsLimitAndLeavesTheCaptureSound) {
-  PoolConfiguration configuration = Of(GetParam());
-  configuration.limit_bytes = 32 * kMiB;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = Make({.limit_bytes = 32 * kMiB});
   BeginCapture(pool);
   for (const uint64_t bytes : {64 * kMiB, uint64_t{1} << 60}) {
-    ExpectFailure(runtime().AllocateFrom(pool, bytes, stream_.get()).status(), StatusCode::kOutOfMemory,
-                  "reserve() before the capture");
+    ExpectFailure(TryAllocate(pool, bytes, stream_).status(), StatusCode::kOutOfMemory, "reserve() before the capture");
   }
-  const CUdeviceptr block = Allocate(pool, 16 * kMiB, stream_);
-  Free(block);
-  ASSERT_TRUE(capture_.End().ok());
-  capture_.DestroyGraph();
-  End(pool);
+  Free(Allocate(pool, 16 * kMiB, stream_));
+  EndCapture(pool);
 }
 
 // What streams used counts as reserved only where a capture may take it.
 TEST_P(CaptureGrowthOf, TakesWhatWasReservedWhoeverUsedItBefore) {
-  PoolConfiguration configuration = Of(GetParam());
-  configuration.limit_bytes = 64 * kMiB;
   for (const CUstream before : {CUstream{nullptr}, other_.get(), unpromised_}) {
-    const PoolHandle pool = Create(configuration);
-    const CUdeviceptr used = runtime().AllocateFrom(pool, 64 * kMiB, before).value();
+    const PoolHandle pool = Make({.limit_bytes = 64 * kMiB});
+    const CUdeviceptr used = Allocate(pool, 64 * kMiB, before);
     Fill(before, used, 4096, 1);
     Free(used);
-    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-    const Status reserved = Get(pool).mode().Reserve(64 * kMiB);
-    ASSERT_TRUE(reserved.ok()) << reserved.message();
+    Synchronize();
+    ExpectOk(Get(pool).mode().Reserve(64 * kMiB));
     BeginCapture(pool);
     Free(Allocate(pool, 64 * kMiB, stream_));
-    ASSERT_TRUE(capture_.End().ok());
-    capture_.DestroyGraph();
-    End(pool);
+    EndCapture(pool);
   }
 }
 
 // New memory must not merge with what another stream of the capture used: the request could not take it, and grew
 // again.
 TEST_P(CaptureGrowthOf, GrowsOnceBesideMemoryThatAForkUsed) {
-  const PoolHandle pool = Create(Of(GetParam()));
+  const PoolHandle pool = Make();
   BeginCapture(pool);
-  CUevent fork = nullptr;
-  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuEventRecord(fork, stream_.get()), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(other_.get(), fork, 0), CUDA_SUCCESS);
+  WaitFor(other_, stream_);
   Free(Allocate(pool, 2 * kMiB, other_));
-  const uint64_t before = CountersOf(pool).reserved_bytes.current;
+  const uint64_t before = Reserved(pool);
   const CUdeviceptr block = Allocate(pool, 2 * kMiB, stream_);
-  EXPECT_LE(CountersOf(pool).reserved_bytes.current, 2 * before);
+  EXPECT_LE(Reserved(pool), 2 * before);
   Free(block);
-  ASSERT_EQ(cuda().cuEventRecord(fork, other_.get()), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamWaitEvent(stream_.get(), fork, 0), CUDA_SUCCESS);
-  ASSERT_TRUE(capture_.End().ok());
-  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
-  capture_.DestroyGraph();
-  End(pool);
+  WaitFor(stream_, other_);
+  EndCapture(pool);
 }
 
 // pytorch#175560: nobody can ask later for streams without a promise, so what a graph used on them never came back.
 TEST_P(CaptureGrowthOf, TakesAgainWhatGraphsThatAreGoneUsedOnStreamsWithoutAPromise) {
-  PoolConfiguration configuration = Of(GetParam());
-  configuration.streams = Streams::kMayDie;
-  const PoolHandle pool = Create(configuration);
-  CUstream origin = nullptr;
-  CUevent fork = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  const PoolHandle pool = Make({.streams = Streams::kMayDie});
+  const CUstream origin = NewStream();
   uint64_t after_first = 0;
   for (int round = 0; round < 16; ++round) {
     ASSERT_TRUE(capture_.Begin(runtime(), pool, origin).ok());
-    const CUdeviceptr block = AllocateForAFork(pool, origin, fork);
-    Free(block);
+    Free(AllocateForAFork(pool, origin));
     capture_.EndOnTheStream();
     ASSERT_TRUE(capture_.EndForThePool().ok());
     capture_.Replay(origin);
     capture_.DestroyGraph();
     Get(pool).captures().AwaitEndedGraphs();
-    if (round == 0) after_first = CountersOf(pool).reserved_bytes.current;
-    EXPECT_EQ(CountersOf(pool).reserved_bytes.current, after_first);
+    if (round == 0) after_first = Reserved(pool);
+    EXPECT_EQ(Reserved(pool), after_first);
   }
-  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamDestroy(origin), CUDA_SUCCESS);
-  End(pool);
+  DestroyStream(origin);
+  AwaitGraphsEnd(Get(pool));
 }
 
 // The stream left the capture, and used the block again before the announcement ended.
 TEST_P(CaptureGrowthOf, TakesNothingThatAStreamUsesBesideTheGraph) {
   COMMPOOL_REQUIRE_EMULATOR("work that a test ends");
-  PoolConfiguration configuration = Of(GetParam());
-  configuration.streams = Streams::kMayDie;
-  const PoolHandle pool = Create(configuration);
-  CUstream origin = nullptr;
-  CUevent fork = nullptr;
-  ASSERT_EQ(cuda().cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  const PoolHandle pool = Make({.streams = Streams::kMayDie});
+  const CUstream origin = NewStream();
   ASSERT_TRUE(capture_.Begin(runtime(), pool, origin).ok());
-  const CUdeviceptr block = AllocateForAFork(pool, origin, fork);
+  const CUdeviceptr block = AllocateForAFork(pool, origin);
   capture_.EndOnTheStream();
   HeldWork work(driver(), unpromised_, block);
   ASSERT_TRUE(runtime().RecordStream(block, unpromised_).ok());
@@ -217,24 +178,21 @@ TEST_P(CaptureGrowthOf, TakesNothingThatAStreamUsesBesideTheGraph) {
   capture_.DestroyGraph();
   Get(pool).captures().AwaitEndedGraphs();
   const CUdeviceptr other = Allocate(pool, 2 * kMiB, other_);
-  Fill(other_.get(), other, 4096, 2);  // the emulator tells of a race where it is the block, and waits for nothing
+  Fill(other_, other, 4096, 2);  // the emulator tells of a race where it is the block, and waits for nothing
   work.End();
-  EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Synchronize();
   Free(other);
-  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamDestroy(origin), CUDA_SUCCESS);
-  End(pool);
+  DestroyStream(origin);
+  AwaitGraphsEnd(Get(pool));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, CaptureGrowthOf, ::testing::Values(Mode::kFixed, Mode::kExpandable));
+INSTANTIATE_TEST_SUITE_P(Modes, CaptureGrowthOf, EachMode(), NameOfMode);
 
 // Pages of an expandable pool merge with free neighbours. But nobody can wait for a captured stream, so new pages must
 // not merge with memory that such a stream used.
 TEST_F(CaptureGrowth, ServesOtherStreamsBesideMemoryThatTheCapturedOneUsed) {
   constexpr int kPlaces = 6;
-  PoolConfiguration configuration = Of(Mode::kExpandable);
-  configuration.segment_bytes = kPage;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = CreateWith({.mode = Mode::kExpandable, .segment_bytes = kPage});
   std::vector<CUdeviceptr> idle, holes, used, live;
   for (int place = 0; place < kPlaces; ++place) {
     idle.push_back(Allocate(pool, kPage, other_));
@@ -242,22 +200,20 @@ TEST_F(CaptureGrowth, ServesOtherStreamsBesideMemoryThatTheCapturedOneUsed) {
     used.push_back(Allocate(pool, kPage, stream_));
     live.push_back(Allocate(pool, kPage, other_));
   }
-  for (const CUdeviceptr page : holes) Free(page);
+  FreeAll(holes);
   ASSERT_TRUE(Get(pool).Trim(0).ok());
-  for (const CUdeviceptr page : idle) Free(page);
+  FreeAll(idle);
   ASSERT_TRUE(Get(pool).blocks().WaitForDevice().ok());
-  for (const CUdeviceptr page : used) Free(page);
-  const uint64_t before = CountersOf(pool).reserved_bytes.current;
+  FreeAll(used);
+  const uint64_t before = Reserved(pool);
   EXPECT_EQ(before, 3 * kPlaces * kPage);
 
   BeginCapture(pool);
   const CUdeviceptr block = Allocate(pool, 2 * kPage, other_);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, before + kPage) << "one growth, of what was missing";
+  EXPECT_EQ(Reserved(pool), before + kPage) << "one growth, of what was missing";
   Free(block);
-  for (const CUdeviceptr page : live) Free(page);
-  ASSERT_TRUE(capture_.End().ok());
-  capture_.DestroyGraph();
-  End(pool);
+  FreeAll(live);
+  EndCapture(pool);
 }
 
 }  // namespace

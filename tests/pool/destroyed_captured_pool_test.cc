@@ -1,7 +1,6 @@
 // A capture, or its graph, may keep memory from being released. The next call that can release it does: a trim, or, for
 // a destroyed pool, any call that makes, trims, closes or destroys a pool.
 #include <chrono>
-#include <optional>
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
@@ -9,27 +8,22 @@
 namespace commpool::internal::testing {
 namespace {
 
-class DestroyedCapturedPool : public PoolTest, public ::testing::WithParamInterface<Mode> {
+class DestroyedCapturedPool : public PoolTestInEachMode {
  protected:
   static constexpr uint64_t kBytes = 4 * kMiB;
 
   PoolHandle CreateIn(const char* name, int device = 0) {
-    PoolConfiguration configuration = Configured(name, device);
-    configuration.mode = GetParam();
-    const PoolHandle pool = Create(configuration);
+    const PoolHandle pool = Create(InMode(name, device));
     EXPECT_TRUE(Get(pool).mode().Reserve(32 * kMiB).ok());
     return pool;
   }
-  CUdeviceptr Allocate(PoolHandle pool, const TestStream& stream) {
-    return runtime().AllocateFrom(pool, kBytes, stream.get()).value();
-  }
-  void Destroy(PoolHandle pool) { EXPECT_TRUE(runtime().DestroyPool(pool).ok()); }
-  void Begin(PoolHandle pool) { ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok()); }
+  CUdeviceptr Allocate(PoolHandle pool, const TestStream& stream) { return PoolTest::Allocate(pool, kBytes, stream); }
+  void Begin(PoolHandle pool) { ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_).ok()); }
   void End() { EXPECT_TRUE(capture_.End().ok()); }
   // A block of the pool that has no fence only because of the stream's capture.
   void FreeWhatTheCaptureUses(PoolHandle pool, const TestStream& stream) {
     const CUdeviceptr block = Allocate(pool, stream);
-    EXPECT_TRUE(runtime().RecordStream(block, stream_.get()).ok());
+    EXPECT_TRUE(runtime().RecordStream(block, stream_).ok());
     Free(block);
   }
 
@@ -47,6 +41,16 @@ class DestroyedCapturedPool : public PoolTest, public ::testing::WithParamInterf
     return CallUntil([&] { return PoolsLeft() == 1; }, call);
   }
   void TrimOther() { EXPECT_TRUE(Get(other_).Trim(0).ok()); }
+  void ExpectATrimOfAnotherToRelease() {
+    EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
+  }
+  // A pool that was captured, and ends in an order that the case says.
+  PoolHandle CreateCaptured() {
+    const PoolHandle pool = CreateIn("captured");
+    Begin(pool);
+    Free(Allocate(pool, stream_));
+    return pool;
+  }
 
   const TestStream stream_;
   const TestStream beside_;
@@ -60,27 +64,21 @@ TEST_P(DestroyedCapturedPool, ATrimAfterACaptureFirstRecordsTheFencesThatItHeldU
   FreeWhatTheCaptureUses(pool, beside_);
   End();
   EXPECT_TRUE(Get(pool).Trim(0).ok());
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
-  capture_.DestroyGraph();
-  Destroy(pool);  // also releases an expandable pool's addresses
+  EXPECT_EQ(Reserved(pool), 0u);
 }
 
 TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWithTheGraphWhereItWasDestroyedInTheCapture) {
-  const PoolHandle pool = CreateIn("captured");
-  Begin(pool);
-  Free(Allocate(pool, stream_));
+  const PoolHandle pool = CreateCaptured();
   Destroy(pool);
   End();
   TrimOther();
   EXPECT_EQ(PoolsLeft(), 2u) << "the graph may be replayed";
   capture_.DestroyGraph();
-  EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
+  ExpectATrimOfAnotherToRelease();
 }
 
 TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWhenAPoolIsMadeAfterItsGraphHasGone) {
-  const PoolHandle pool = CreateIn("captured");
-  Begin(pool);
-  Free(Allocate(pool, stream_));
+  const PoolHandle pool = CreateCaptured();
   End();
   Destroy(pool);
   capture_.DestroyGraph();
@@ -93,9 +91,7 @@ TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWhenAPoolIsMadeAfterItsGraphHasGo
 }
 
 TEST_P(DestroyedCapturedPool, ReleasesItsMemoryAtOnceWhereItsGraphHasGoneBefore) {
-  const PoolHandle pool = CreateIn("captured");
-  Begin(pool);
-  Free(Allocate(pool, stream_));
+  const PoolHandle pool = CreateCaptured();
   End();
   capture_.DestroyGraph();
   Destroy(pool);
@@ -103,9 +99,7 @@ TEST_P(DestroyedCapturedPool, ReleasesItsMemoryAtOnceWhereItsGraphHasGoneBefore)
 }
 
 TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWhenAnotherPoolCloses) {
-  const PoolHandle pool = CreateIn("captured");
-  Begin(pool);
-  Free(Allocate(pool, stream_));
+  const PoolHandle pool = CreateCaptured();
   End();
   Destroy(pool);
   capture_.DestroyGraph();
@@ -122,7 +116,7 @@ TEST_P(DestroyedCapturedPool, KeepsItsMemoryUntilItsLastBlockIsFreed) {
   TrimOther();
   EXPECT_EQ(PoolsLeft(), 2u) << "the block lives";
   Free(block);
-  EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
+  ExpectATrimOfAnotherToRelease();
 }
 
 TEST_P(DestroyedCapturedPool, RecordsTheFencesThatACaptureHeldUp) {
@@ -132,29 +126,24 @@ TEST_P(DestroyedCapturedPool, RecordsTheFencesThatACaptureHeldUp) {
   Destroy(pool);
   End();
   EXPECT_EQ(PoolsLeft(), 2u) << "its stream was still captured when the pool was told";
-  EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
-  capture_.DestroyGraph();
+  ExpectATrimOfAnotherToRelease();
 }
 
 TEST_P(DestroyedCapturedPool, RecordsItsFencesLaterOnADeviceWithoutCapturesToo) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PrimaryContext elsewhere = PrimaryContext::Retain(driver(), 1).value();
-  std::optional<ContextGuard> current(std::in_place, driver(), elsewhere);
+  const ContextGuard current(driver(), elsewhere);
   const PoolHandle pool = CreateIn("on the other device", 1);
-  {
-    const TestStream there;
-    Begin(other_);
-    FreeWhatTheCaptureUses(pool, there);
-    Destroy(pool);
-    End();
-    EXPECT_EQ(PoolsLeft(), 2u);
-    EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
-    capture_.DestroyGraph();
-  }
-  current.reset();
+  const TestStream there;
+  Begin(other_);
+  FreeWhatTheCaptureUses(pool, there);
+  Destroy(pool);
+  End();
+  EXPECT_EQ(PoolsLeft(), 2u);
+  ExpectATrimOfAnotherToRelease();
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DestroyedCapturedPool, ::testing::Values(Mode::kFixed, Mode::kExpandable));
+INSTANTIATE_TEST_SUITE_P(Modes, DestroyedCapturedPool, EachMode(), NameOfMode);
 
 }  // namespace
 }  // namespace commpool::internal::testing

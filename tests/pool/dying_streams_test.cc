@@ -1,17 +1,14 @@
 // The program destroys streams at any time without telling the pools, as C++ and CuPy programs do.
 //
 // The emulator reports each call that names a dead stream, and each access that is not ordered behind the one before.
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <future>
-#include <memory>
 #include <set>
 #include <thread>
 
 #include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 #include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
@@ -19,74 +16,61 @@ namespace {
 
 constexpr uint64_t kBlock = 3 * kMiB;
 
-// The stream's later work waits until the test lets it continue. This works on hardware too.
-class HeldStream {
- public:
-  HeldStream(const CudaDriver& cuda, CUstream stream) {
-    // Its own, because it may still look at it when this object is gone.
-    auto ended = std::make_unique<std::future<void>>(end_.get_future());
-    const auto wait = [](void* future) {
-      std::unique_ptr<std::future<void>>(static_cast<std::future<void>*>(future))->wait();
-    };
-    EXPECT_EQ(cuda.cuLaunchHostFunc(stream, wait, ended.release()), CUDA_SUCCESS);
-  }
-  void End() { end_.set_value(); }
-
- private:
-  std::promise<void> end_;
-};
-
-class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode> {
+class DyingStreams : public PoolTestInEachMode {
  protected:
   PoolHandle NewPool(const char* name = "dying streams", int device = 0) {
-    PoolConfiguration configuration = Configured(name, device);
-    configuration.deadline_ms = 2000;
-    configuration.streams = Streams::kMayDie;
-    configuration.mode = GetParam();
-    return Create(std::move(configuration));
+    return CreateWith(
+        {.name = name, .device = device, .mode = GetParam(), .streams = Streams::kMayDie, .deadline_ms = 2000});
   }
+  // In the end all memory goes back: a wait for the device replaces the fences that dead streams do not have.
   void TearDown() override {
+    PoolTest::TearDown();
     for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      CheckInvariants(*pool);
       EXPECT_TRUE(pool->Trim(0).ok());
       EXPECT_EQ(pool->Statistics().reserved_bytes.current, 0u);
-      EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
+      Destroy(pool->handle());
     }
   }
-  void Destroy(CUstream stream) { EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS); }
   CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
-    const Result<CUdeviceptr> address = runtime().AllocateFrom(pool, bytes, stream);
-    EXPECT_TRUE(address.ok()) << address.status().message();
-    return address.ok() ? *address : 0;
+    return PoolTest::Allocate(pool, bytes, stream);
+  }
+  // Its stream has died. 0: no work has used the block.
+  CUdeviceptr BlockOfADeadStream(PoolHandle pool, uint8_t filled_with = 0) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream);
+    if (filled_with != 0) Fill(stream, block, kBlock, filled_with);
+    DestroyStream(stream);
+    return block;
   }
   // Whether a new stream, which then dies, gets another stream's block.
   bool ServesAgain(PoolHandle pool) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr block = Allocate(pool, stream);
-    Destroy(stream);
+    const CUdeviceptr block = BlockOfADeadStream(pool);
     Free(block);
     return !seen_.insert(block).second;
   }
   // A capture on device 1. Its stream has used a block of the pool on device 0, and has died.
-  CUstream CaptureWhereAReaderDied(PoolHandle pool, AnnouncedCapture& capture) {
+  CUstream CaptureWhereAReaderDied(PoolHandle pool) {
     EXPECT_TRUE(Get(pool).segments().peers.Grant({1}).ok());
     const CUdeviceptr block = Allocate(pool, nullptr);
     const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
     const ContextGuard guard(driver(), far);
     const CUstream reader = NewStream();
     EXPECT_TRUE(runtime().RecordStream(block, reader).ok());
-    Destroy(reader);
+    DestroyStream(reader);
     const CUstream recording = NewStream();
-    EXPECT_TRUE(capture.Begin(runtime(), Create(Configured("captured", 1)), recording).ok());
+    EXPECT_TRUE(capture_.Begin(runtime(), Create(Configured("captured", 1)), recording).ok());
     Free(block);
     return recording;
   }
-  void EndUnbroken(AnnouncedCapture& capture, CUstream recording) {
-    EXPECT_TRUE(capture.End().ok()) << "nothing broke it";
-    capture.DestroyGraph();
-    Destroy(recording);
+  void EndUnbroken(CUstream recording) {
+    EXPECT_TRUE(capture_.End().ok()) << "nothing broke it";
+    capture_.DestroyGraph();
+    DestroyStream(recording);
   }
 
   std::set<CUdeviceptr> seen_;
+  AnnouncedCapture capture_;
 };
 
 // First the stream dies, later its block is freed.
@@ -94,10 +78,7 @@ TEST_P(DyingStreams, MayDieBeforeTheirBlocksAreFreed) {
   const PoolHandle pool = NewPool();
   CUdeviceptr previous = 0;
   for (int round = 0; round < 40; ++round) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr block = Allocate(pool, stream);
-    Fill(stream, block, kBlock, static_cast<uint8_t>(round));
-    Destroy(stream);
+    const CUdeviceptr block = BlockOfADeadStream(pool, static_cast<uint8_t>(round + 1));
     if (previous != 0) Free(previous);
     previous = block;
     seen_.insert(block);
@@ -117,10 +98,9 @@ TEST_P(DyingStreams, LeaveSmallBlocksInThreadsCachesToo) {
     const CUdeviceptr block = Allocate(pool, stream, 4 * kKiB);
     Fill(stream, block, 4 * kKiB, 1);
     Free(block);
-    const CUdeviceptr again = Allocate(pool, stream, 4 * kKiB);
-    EXPECT_EQ(again, block) << "the same stream's own memory serves at once";
-    Destroy(stream);
-    Free(again);
+    EXPECT_EQ(Allocate(pool, stream, 4 * kKiB), block) << "the same stream's own memory serves at once";
+    DestroyStream(stream);
+    Free(block);
   }
   Synchronize();
 }
@@ -132,13 +112,13 @@ TEST_P(DyingStreams, LeaveTheirHandleToStreamsThatWaitForThem) {
   const CUdeviceptr block = Allocate(pool, first);
   Fill(first, block, kBlock, 1);
   Free(block);
-  Destroy(first);
+  DestroyStream(first);
   const CUstream second = NewStream();
   const CUdeviceptr other = Allocate(pool, second);
   Fill(second, other, kBlock, 2);
   ExpectBytes(second, other, kBlock, 2);
   Free(other);
-  Destroy(second);
+  DestroyStream(second);
 }
 
 TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
@@ -150,7 +130,7 @@ TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
   Synchronize();
   const CUstream first = NewStream();
   Free(Allocate(pool, first));
-  Destroy(first);
+  DestroyStream(first);
   {
     const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
     const ContextGuard guard(driver(), far);
@@ -163,30 +143,21 @@ TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
     Fill(second, block, kBlock, 2);
     ASSERT_TRUE(runtime().RecordStream(block, second).ok());
     Free(own);
-    Destroy(second);
+    DestroyStream(second);
   }
-  Free(block);
-  EXPECT_TRUE(Get(pool).Trim(0).ok());
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
 }
 
 TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
   const PoolHandle pool = NewPool();
   const CUstream busy = NewStream();
   HeldStream held(cuda(), busy);
-  for (int round = 0; round < 60; ++round) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr block = Allocate(pool, stream);
-    Fill(stream, block, kBlock, 1);
-    Destroy(stream);
-    Free(block);
-  }
-  const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+  for (int round = 0; round < 60; ++round) Free(BlockOfADeadStream(pool, 1));
+  const uint64_t reserved = Reserved(pool);
   EXPECT_FALSE(SleepAlone(Get(pool), {}).ok()) << "that waits for the device, within the pool's deadline";
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved);
+  EXPECT_EQ(Reserved(pool), reserved);
   held.End();
   Free(Allocate(pool, busy));
-  Destroy(busy);
+  DestroyStream(busy);
 }
 
 // The device always has work for more than a tenth of a second.
@@ -200,14 +171,12 @@ TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   Synchronize();
   while (!ServesAgain(pool)) std::this_thread::yield();
   EXPECT_EQ(CountersOf(pool).host_waits, 1u);
-  Destroy(busy);
+  DestroyStream(busy);
 }
 
 // A pool that grew beside the wait would grow with each wait. If the first thread's wait takes too long the pool may
 // grow, so such a round proves nothing.
 TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
-  CUcontext context = nullptr;
-  ASSERT_EQ(cuda().cuCtxGetCurrent(&context), CUDA_SUCCESS);
   int rounds_that_tell = 0;
   while (rounds_that_tell < 5) {
     const PoolHandle pool = NewPool();
@@ -216,7 +185,7 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
     HeldStream held(cuda(), busy);
     std::chrono::steady_clock::duration waited{};
     std::thread first([&] {
-      EXPECT_EQ(cuda().cuCtxSetCurrent(context), CUDA_SUCCESS);
+      const ContextGuard guard(driver(), context());
       while (CountersOf(pool).host_waits == 0) {
         const auto begin = std::chrono::steady_clock::now();
         ServesAgain(pool);
@@ -224,7 +193,7 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
       }
     });
     while (CountersOf(pool).host_waits == 0) std::this_thread::yield();
-    const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+    const uint64_t reserved = Reserved(pool);
     std::atomic<bool> asks{false};
     std::thread end([&] {
       while (!asks.load()) std::this_thread::yield();
@@ -233,7 +202,7 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
     });
     asks.store(true);
     const CUdeviceptr block = Allocate(pool, second);
-    const uint64_t reserved_then = CountersOf(pool).reserved_bytes.current;
+    const uint64_t reserved_then = Reserved(pool);
     first.join();
     end.join();
     if (waited < std::chrono::milliseconds(100)) {
@@ -242,8 +211,8 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
     }
     Free(block);
     Synchronize();
-    for (const CUstream stream : {busy, second}) Destroy(stream);
-    EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+    for (const CUstream stream : {busy, second}) DestroyStream(stream);
+    Destroy(pool);
   }
 }
 
@@ -276,34 +245,28 @@ TEST_P(DyingStreams, NeedFencesForUsesAfterTheWaitBegan) {
   HeldStream reading(cuda(), reader);
   read_by(block);
   for (int round = 0; round < 120; ++round) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr other = Allocate(pool, stream);
+    const CUdeviceptr other = BlockOfADeadStream(pool);
     EXPECT_NE(other, block);
-    Destroy(stream);
     Free(other);
   }
   reading.End();
-  for (const CUdeviceptr other : others) Free(other);
-  Destroy(busy);
+  FreeAll(others);
+  DestroyStream(busy);
   Synchronize();
-  Destroy(reader);
+  DestroyStream(reader);
 }
 
 TEST_P(DyingStreams, MayDieBeforeTheirPoolSleeps) {
   const PoolHandle pool = NewPool();
   CUdeviceptr kept = 0;
   for (int round = 0; round < 10; ++round) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr block = Allocate(pool, stream);
-    Fill(stream, block, kBlock, 1);
-    Destroy(stream);
+    const CUdeviceptr block = BlockOfADeadStream(pool, 1);
     if (kept != 0) Free(kept);
     kept = block;
   }
   EXPECT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
   EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   ExpectBytes(nullptr, kept, kBlock, 1);
-  Free(kept);
 }
 
 TEST_P(DyingStreams, GiveTheirMemoryToOthersBehindAnEventOfTheNextCall) {
@@ -320,10 +283,8 @@ TEST_P(DyingStreams, GiveTheirMemoryToOthersBehindAnEventOfTheNextCall) {
   const CUdeviceptr taken = Allocate(pool, other, 64 * kMiB);
   Fill(other, taken, 64 * kMiB, 2);
   EXPECT_LE(CallCount("cuEventRecord") - events, 1u);
-  Free(taken);
-  Free(apart);
-  Destroy(alive);
-  Destroy(other);
+  FreeAll({taken, apart});
+  for (const CUstream stream : {alive, other}) DestroyStream(stream);
   Synchronize();
   if (GetParam() == Mode::kFixed) {  // idle pages move, so the other mode may wait for a while
     EXPECT_EQ(CountersOf(pool).host_waits, 0u);
@@ -335,15 +296,12 @@ TEST_P(DyingStreams, MayBeRecordedForABlockAndDie) {
   for (int round = 0; round < 20; ++round) {
     const CUdeviceptr block = Allocate(pool, nullptr);
     const CUstream reader = NewStream();
-    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    Synchronize();
     Fill(reader, block, kBlock, 1);
     ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
-    Destroy(reader);
+    DestroyStream(reader);
     Free(block);
   }
-  EXPECT_TRUE(Get(pool).Trim(0).ok());
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u)
-      << "a wait for the device replaces the fences that were missing";
 }
 
 TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
@@ -351,64 +309,49 @@ TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
   const PoolHandle pool = NewPool();
   ASSERT_TRUE(Get(pool).segments().peers.Grant({1}).ok());
   const CUdeviceptr block = Allocate(pool, nullptr);
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Synchronize();
   {
     const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
     const ContextGuard guard(driver(), far);
     const CUstream reader = NewStream();
     Fill(reader, block, kBlock, 1);
     ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
-    Destroy(reader);
+    DestroyStream(reader);
   }
-  Free(block);
-  EXPECT_TRUE(Get(pool).Trim(0).ok()) << "the emulator reports memory that is unmapped under work";
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+  // Here the emulator reports memory that is unmapped under work.
 }
 
 TEST_P(DyingStreams, OfAnotherDeviceLeaveACaptureThereAlone) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PoolHandle pool = NewPool();
-  AnnouncedCapture capture;
-  const CUstream recording = CaptureWhereAReaderDied(pool, capture);
+  const CUstream recording = CaptureWhereAReaderDied(pool);
   EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kFailedPrecondition);
-  EndUnbroken(capture, recording);
+  EndUnbroken(recording);
 }
 
 TEST_P(DyingStreams, AreNotWaitedForWhereTheirWaitIsRefused) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PoolHandle pool = NewPool();
-  AnnouncedCapture capture;
-  const CUstream recording = CaptureWhereAReaderDied(pool, capture);
-  for (int round = 0; round < 40; ++round) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr block = Allocate(pool, stream);
-    Destroy(stream);
-    Free(block);
-  }
-  EndUnbroken(capture, recording);
+  const CUstream recording = CaptureWhereAReaderDied(pool);
+  for (int round = 0; round < 40; ++round) Free(BlockOfADeadStream(pool));
+  EndUnbroken(recording);
 }
 
 TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
   const PoolHandle pool = NewPool();
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
-  const auto work = [&] {
-    const ContextGuard guard(driver(), context);
+  OnThreads(4, [&](int) {
+    const ContextGuard guard(driver(), context());
     for (int round = 0; round < 40; ++round) {
       const CUstream stream = NewStream();
       const CUdeviceptr large = Allocate(pool, stream);
       const CUdeviceptr small = Allocate(pool, stream, 8 * kKiB);
       Fill(stream, large, kBlock, 1);
       Fill(stream, small, 8 * kKiB, 1);
-      Destroy(stream);
-      Free(large);
-      Free(small);
+      DestroyStream(stream);
+      FreeAll({large, small});
     }
-  };
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 4; ++thread) threads.emplace_back(work);
-  for (std::thread& thread : threads) thread.join();
+  });
   Synchronize();
-  CheckInvariants(Get(pool));
 }
 
 TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
@@ -416,35 +359,25 @@ TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
   const PoolHandle captured = NewPool("captured");
   ASSERT_TRUE(Get(captured).mode().Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
-  AnnouncedCapture capture;
-  ASSERT_TRUE(capture.Begin(runtime(), captured, recording).ok());
-  for (int round = 0; round < 20; ++round) {
-    const CUstream stream = NewStream();
-    const CUdeviceptr block = Allocate(pool, stream);
-    Destroy(stream);
-    Free(block);
-  }
-  EndUnbroken(capture, recording);
+  ASSERT_TRUE(capture_.Begin(runtime(), captured, recording).ok());
+  for (int round = 0; round < 20; ++round) Free(BlockOfADeadStream(pool));
+  EndUnbroken(recording);
 }
 
 TEST_P(DyingStreams, MayDieBeforeTheEndOfTheirCaptureIsTold) {
   const PoolHandle pool = NewPool();
   ASSERT_TRUE(Get(pool).mode().Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
-  AnnouncedCapture capture;
-  ASSERT_TRUE(capture.Begin(runtime(), pool, recording, CU_STREAM_CAPTURE_MODE_RELAXED).ok());
-  const CUdeviceptr block = Allocate(pool, recording, kMiB);
-  Free(block);
-  capture.EndOnTheStream();
-  Destroy(recording);
-  EXPECT_TRUE(capture.EndForThePool().ok());
-  capture.DestroyGraph();
+  ASSERT_TRUE(capture_.Begin(runtime(), pool, recording, CU_STREAM_CAPTURE_MODE_RELAXED).ok());
+  Free(Allocate(pool, recording, kMiB));
+  capture_.EndOnTheStream();
+  DestroyStream(recording);
+  EXPECT_TRUE(capture_.EndForThePool().ok());
+  capture_.DestroyGraph();
 }
 
 TEST_P(DyingStreams, AreNotExpectedWhereTheProgramReleasesItsStreams) {
-  PoolConfiguration configuration = Configured("outlived");
-  configuration.mode = GetParam();
-  const PoolHandle pool = Create(std::move(configuration));
+  const PoolHandle pool = CreateWith({.name = "outlived", .mode = GetParam()});
   const CUstream stream = NewStream();
   const CUstream other = NewStream();
   const CUdeviceptr block = Allocate(pool, stream, 64 * kMiB);
@@ -456,7 +389,7 @@ TEST_P(DyingStreams, AreNotExpectedWhereTheProgramReleasesItsStreams) {
   ExpectCalls("cuStreamGetId", ids, 0);
   for (const CUstream over : {stream, other}) {
     EXPECT_TRUE(runtime().ReleaseStream(over).ok());
-    Destroy(over);
+    DestroyStream(over);
   }
 }
 
@@ -470,15 +403,11 @@ TEST_P(DyingStreams, ThatArePromisedLaterStayTheSameStream) {
   const CUdeviceptr again = Allocate(pool, stream);
   Fill(stream, again, kBlock, 2);
   Free(again);
-  EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
-  Destroy(stream);
-  EXPECT_TRUE(Get(pool).Trim(0).ok());
+  ExpectOk(runtime().ReleaseStream(stream));
+  DestroyStream(stream);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DyingStreams, ::testing::Values(Mode::kFixed, Mode::kExpandable),
-                         [](const ::testing::TestParamInfo<Mode>& mode) {
-                           return mode.param == Mode::kFixed ? "Fixed" : "Expandable";
-                         });
+INSTANTIATE_TEST_SUITE_P(Modes, DyingStreams, EachMode(), NameOfMode);
 
 }  // namespace
 }  // namespace commpool::internal::testing

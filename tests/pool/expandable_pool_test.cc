@@ -5,7 +5,6 @@
 
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -14,23 +13,11 @@ constexpr uint64_t kPage = 2 * kMiB;
 
 class ExpandablePools : public PoolTest {
  protected:
-  // The pools' ends release their addresses.
-  ~ExpandablePools() override {
-    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
-      if (pool->handle() != 0) static_cast<void>(runtime().DestroyPool(pool->handle()));
-    }
-  }
-  static PoolConfiguration Expandable() {
-    PoolConfiguration configuration = Configured("expandable");
-    configuration.mode = Mode::kExpandable;
-    configuration.segment_bytes = kPage;
-    return configuration;
-  }
-  Result<CUdeviceptr> TryAllocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
-    return runtime().AllocateFrom(pool, bytes, stream);
-  }
-  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
-    return TryAllocate(pool, bytes, stream).value();
+  PoolHandle Make(PoolOptions options = {}) {
+    options.name = "expandable";
+    options.mode = Mode::kExpandable;
+    options.segment_bytes = kPage;
+    return CreateWith(options);
   }
 
   // Four live blocks of two pages each, filled with their number, and as many free pages between them.
@@ -50,33 +37,28 @@ class ExpandablePools : public PoolTest {
   // Checks that each of Fragment's blocks has its data, and frees them.
   void CheckAndFree(const std::vector<CUdeviceptr>& blocks) {
     for (size_t block = 0; block < blocks.size(); ++block) {
-      uint64_t wrong = 1;
-      Compare(nullptr, blocks[block], 2 * kPage, static_cast<uint8_t>(2 * block), &wrong);
-      Synchronize();
-      EXPECT_EQ(wrong, 0u) << "block " << block;
+      SCOPED_TRACE(block);
+      ExpectBytes(nullptr, blocks[block], 2 * kPage, static_cast<uint8_t>(2 * block));
       Free(blocks[block]);
     }
   }
 };
 
 TEST_F(ExpandablePools, ServeAnyRequestThatFitsIntoFreeMemoryWithoutMakingMore) {
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const uint64_t made = CallCount("cuMemCreate");
   const CUdeviceptr large = Allocate(pool, 8 * kPage);
   EXPECT_EQ(CallCount("cuMemCreate"), made);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 16 * kPage);
-  EXPECT_GT(Get(pool).Statistics().moved_bytes, 0u);
-  EXPECT_LE(Get(pool).Statistics().moved_bytes, 8 * kPage);
+  EXPECT_EQ(Reserved(pool), 16 * kPage);
+  EXPECT_GT(CountersOf(pool).moved_bytes, 0u);
+  EXPECT_LE(CountersOf(pool).moved_bytes, 8 * kPage);
   Fill(nullptr, large, 8 * kPage, 99);
   CheckAndFree(live);
-  Free(large);
 }
 
 TEST_F(ExpandablePools, ComeToRestWhereBlocksAreReplacedAtRandom) {
-  PoolConfiguration configuration = Expandable();
-  configuration.segment_bytes = 0;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = CreateWith({.mode = Mode::kExpandable});
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> doublings(0, 6);
   std::vector<CUdeviceptr> blocks(16);
@@ -91,186 +73,157 @@ TEST_F(ExpandablePools, ComeToRestWhereBlocksAreReplacedAtRandom) {
   const uint64_t calls = CallCount("cuMemMap");
   replace(2000);
   EXPECT_LE(CallCount("cuMemMap") - calls, 2000u / 50) << "117 where the slack never widens";
-  for (const CUdeviceptr block : blocks) Free(block);
 }
 
 TEST_F(ExpandablePools, UnmapPagesThatLieInARowInOneCall) {
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const uint64_t unmapped = CallCount("cuMemUnmap");
-  const CUdeviceptr large = Allocate(pool, 8 * kPage);
-  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 6 * kPage) << "beside two that lie at the end";
+  Allocate(pool, 8 * kPage);
+  EXPECT_EQ(CountersOf(pool).moved_bytes, 6 * kPage) << "beside two that lie at the end";
   EXPECT_EQ(CallCount("cuMemUnmap") - unmapped, 3u) << "two pages each";
   CheckAndFree(live);
-  Free(large);
 }
 
 TEST_F(ExpandablePools, KeepServingWhereAPageCannotBeUnmapped) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const uint64_t made = CallCount("cuMemCreate");
   {
     InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
     EXPECT_EQ(TryAllocate(pool, 8 * kPage).status().code(), StatusCode::kDriverError);
   }
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 16 * kPage) << "its pages are where they were";
+  EXPECT_EQ(Reserved(pool), 16 * kPage) << "its pages are where they were";
   const CUdeviceptr large = Allocate(pool, 8 * kPage);
   EXPECT_EQ(CallCount("cuMemCreate"), made);
   Fill(nullptr, large, 8 * kPage, 99);
   CheckAndFree(live);
-  Free(large);
 }
 
 TEST_F(ExpandablePools, ServeAgainWhereTheUndoOfAGrowthFailedToo) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   {
     const InjectedFault open({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .count = 10000});
     const InjectedFault undo({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .count = 10000});
     EXPECT_FALSE(TryAllocate(pool, 4 * kPage).ok());
   }
   const CUdeviceptr block = Allocate(pool, 4 * kPage);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 4 * kPage);
+  EXPECT_EQ(Reserved(pool), 4 * kPage);
   Fill(nullptr, block, 4 * kPage, 1);
   Synchronize();
-  Free(block);
 }
 
 TEST_F(ExpandablePools, ServeFromTheLowestAddressThatFits) {
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const CUdeviceptr lowest = Allocate(pool, 6 * kPage);
-  const CUdeviceptr between = Allocate(pool, kPage);
+  Allocate(pool, kPage);
   const CUdeviceptr exact = Allocate(pool, 4 * kPage);
-  const CUdeviceptr behind = Allocate(pool, kPage);
+  Allocate(pool, kPage);
   ASSERT_LT(lowest, exact);
-  Free(lowest);
-  Free(exact);
+  FreeAll({lowest, exact});
   ASSERT_TRUE(Get(pool).blocks().WaitForDevice().ok());
-  const CUdeviceptr again = Allocate(pool, 4 * kPage);
-  EXPECT_EQ(again, lowest) << "so that the other end has whole pages that can move";
-  for (const CUdeviceptr block : {between, behind, again}) Free(block);
+  EXPECT_EQ(Allocate(pool, 4 * kPage), lowest) << "so that the other end has whole pages that can move";
 }
 
 TEST_F(ExpandablePools, RefuseMoreThanThereAreAddresses) {
-  const PoolHandle pool = Create(Expandable());
-  const CUdeviceptr first = Allocate(pool, 3 * kPage);
+  const PoolHandle pool = Make();
+  Allocate(pool, 3 * kPage);
   for (const uint64_t bytes : {UINT64_MAX - 2 * kPage, UINT64_MAX - kGiB, uint64_t{1} << 63}) {
     EXPECT_EQ(TryAllocate(pool, bytes).status().code(), StatusCode::kOutOfMemory) << bytes;
   }
   EXPECT_EQ(TryAllocate(pool, UINT64_MAX).status().code(), StatusCode::kInvalidArgument);
-  const CUdeviceptr second = Allocate(pool, 3 * kPage);
-  Free(first);
-  Free(second);
+  Allocate(pool, 3 * kPage);
 }
 
 TEST_F(ExpandablePools, GrowAroundMemoryThatAnotherStreamUses) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const TestStream stream;
-  const CUdeviceptr first = Allocate(pool, 2 * kPage, stream.get());
-  HeldWork work(driver(), stream.get(), first);
+  const CUdeviceptr first = Allocate(pool, 2 * kPage, stream);
+  HeldWork work(driver(), stream, first);
   Free(first);
-  const CUdeviceptr second = Allocate(pool, 4 * kPage);  // on another stream
-  EXPECT_EQ(second, first);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 4 * kPage) << "behind a wait on the device";
-  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
-  work.End();
-  Free(second);
+  EXPECT_EQ(Allocate(pool, 4 * kPage), first) << "on another stream";
+  EXPECT_EQ(Reserved(pool), 4 * kPage) << "behind a wait on the device";
+  EXPECT_EQ(CountersOf(pool).moved_bytes, 0u);
 }
 
 TEST_F(ExpandablePools, TakeMemoryOfAFinishedStreamWithoutAWait) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const TestStream stream;
   std::vector<CUdeviceptr> used;
-  for (int block = 0; block < 3; ++block) used.push_back(Allocate(pool, 2 * kPage, stream.get()));
-  Free(used[0]);
-  Free(used[2]);
+  for (int block = 0; block < 3; ++block) used.push_back(Allocate(pool, 2 * kPage, stream));
+  FreeAll({used[0], used[2]});
   const uint64_t waits = CallCount("cuStreamWaitEvent");
-  const CUdeviceptr first = Allocate(pool, 2 * kPage);  // on another stream
-  EXPECT_EQ(first, used[0]);
+  EXPECT_EQ(Allocate(pool, 2 * kPage), used[0]) << "on another stream";
   const uint64_t questions = CallCount("cuStreamQuery");
-  const CUdeviceptr second = Allocate(pool, 2 * kPage);
-  EXPECT_EQ(second, used[2]);
+  EXPECT_EQ(Allocate(pool, 2 * kPage), used[2]);
   EXPECT_EQ(CallCount("cuStreamQuery"), questions) << "all that the stream had freed is idle";
   EXPECT_EQ(CallCount("cuStreamWaitEvent"), waits);
-  for (const CUdeviceptr block : {used[1], first, second}) Free(block);
 }
 
 TEST_F(ExpandablePools, CountAWaitForBusyPagesOnceAndGiveItUp) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const TestStream stream;
-  const CUdeviceptr busy = Allocate(pool, 8 * kPage, stream.get());
-  const CUdeviceptr behind = Allocate(pool, kPage, stream.get());
-  HeldWork work(driver(), stream.get(), busy);
+  const CUdeviceptr busy = Allocate(pool, 8 * kPage, stream);
+  Allocate(pool, kPage, stream);
+  HeldWork work(driver(), stream, busy);
   Free(busy);
-  const uint64_t waits = Get(pool).Statistics().host_waits;
-  const CUdeviceptr larger = Allocate(pool, 12 * kPage, stream.get());
-  EXPECT_EQ(Get(pool).Statistics().host_waits, waits + 1);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 21 * kPage);
-  work.End();
-  for (const CUdeviceptr block : {behind, larger}) Free(block);
+  const uint64_t waits = CountersOf(pool).host_waits;
+  Allocate(pool, 12 * kPage, stream);
+  EXPECT_EQ(CountersOf(pool).host_waits, waits + 1);
+  EXPECT_EQ(Reserved(pool), 21 * kPage);
 }
 
 TEST_F(ExpandablePools, WaitAndMoveWhereTheyMayNotGrow) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  PoolConfiguration configuration = Expandable();
-  configuration.limit_bytes = 4 * kPage;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = Make({.limit_bytes = 4 * kPage});
   const TestStream stream;
   std::vector<CUdeviceptr> blocks;
-  for (int block = 0; block < 4; ++block) blocks.push_back(Allocate(pool, kPage, stream.get()));
-  HeldWork work(driver(), stream.get(), blocks[0]);
-  Free(blocks[0]);
-  Free(blocks[2]);
-  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  for (int block = 0; block < 4; ++block) blocks.push_back(Allocate(pool, kPage, stream));
+  HeldWork work(driver(), stream, blocks[0]);
+  FreeAll({blocks[0], blocks[2]});
   std::future<CUdeviceptr> served = std::async(std::launch::async, [&] {
-    ContextGuard guard(driver(), context);
-    return Allocate(pool, 2 * kPage, stream.get());
+    const ContextGuard guard(driver(), context());
+    return Allocate(pool, 2 * kPage, stream);
   });
   work.End();
   const CUdeviceptr large = served.get();
   EXPECT_EQ(CountersOf(pool).reserved_bytes.peak, 4 * kPage);
-  EXPECT_GT(Get(pool).Statistics().moved_bytes, 0u);
-  Fill(stream.get(), large, 2 * kPage, 1);
-  for (const CUdeviceptr block : {blocks[1], blocks[3], large}) Free(block);
+  EXPECT_GT(CountersOf(pool).moved_bytes, 0u);
+  Fill(stream, large, 2 * kPage, 1);
 }
 
 TEST_F(ExpandablePools, GiveNothingBackWhereAStreamCannotBeAsked) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  PoolConfiguration configuration = Expandable();
-  configuration.release_threshold_bytes = 0;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = Make({.release_threshold_bytes = 0});
   const TestStream one;
   const TestStream other;
-  const CUdeviceptr first = Allocate(pool, 2 * kPage, one.get());
-  const CUdeviceptr between = Allocate(pool, 2 * kPage);  // so that the others do not merge
-  const CUdeviceptr second = Allocate(pool, 2 * kPage, other.get());
+  const CUdeviceptr first = Allocate(pool, 2 * kPage, one);
+  Allocate(pool, 2 * kPage);  // so that the others do not merge
+  const CUdeviceptr second = Allocate(pool, 2 * kPage, other);
   for (const CUdeviceptr block : {first, second}) {
     const InjectedFault first_query({.call = "cuStreamQuery", .result = CUDA_ERROR_INVALID_VALUE});
     Free(block);
   }
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 6 * kPage);
+  EXPECT_EQ(Reserved(pool), 6 * kPage);
   ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 2 * kPage);
-  Free(between);
+  EXPECT_EQ(Reserved(pool), 2 * kPage);
 }
 
 TEST_F(ExpandablePools, AreNotRegistered) {
-  const PoolHandle pool = Create(Expandable());
-  ExpectFailure(Get(pool).mode().RegisterWith(nullptr), StatusCode::kNotSupported, "expandable");
+  ExpectFailure(Get(Make()).mode().RegisterWith(nullptr), StatusCode::kNotSupported, "expandable");
 }
 
 TEST_F(ExpandablePools, LetPeersSeePagesThatMoved) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  PoolConfiguration configuration = Expandable();
-  configuration.peers = {1};
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = Make({.peers = {1}});
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const CUdeviceptr large = Allocate(pool, 8 * kPage);
-  EXPECT_GT(Get(pool).Statistics().moved_bytes, 0u);
+  EXPECT_GT(CountersOf(pool).moved_bytes, 0u);
   Fill(nullptr, large, 8 * kPage, 42);
   Synchronize();
   {
@@ -279,14 +232,11 @@ TEST_F(ExpandablePools, LetPeersSeePagesThatMoved) {
     ExpectBytes(nullptr, large, 8 * kPage, 42);
   }
   CheckAndFree(live);
-  Free(large);
 }
 
 TEST_F(ExpandablePools, OpenAllPagesOfAGrowthToAllPeersInOneCall) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
-  PoolConfiguration configuration = Expandable();
-  configuration.peers = {1, 2};
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = Make({.peers = {1, 2}});
   const uint64_t maps = CallCount("cuMemMap");
   const uint64_t calls = CallCount("cuMemSetAccess");
   const CUdeviceptr block = Allocate(pool, 12 * kPage);
@@ -294,44 +244,34 @@ TEST_F(ExpandablePools, OpenAllPagesOfAGrowthToAllPeersInOneCall) {
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1);
   for (uint64_t page = 0; page < 12; ++page) {
     for (const int device : {0, 1, 2}) {
-      const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-      unsigned long long flags = 0;
-      EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, block + page * kPage), CUDA_SUCCESS);
-      EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) << "page " << page << ", device " << device;
+      EXPECT_EQ(AccessOf(device, block + page * kPage), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+          << "page " << page << ", device " << device;
     }
   }
   ASSERT_TRUE(Get(pool).segments().peers.Revoke({1, 2}).ok());
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 3) << "one for each, over all pages";
   ASSERT_TRUE(Get(pool).segments().peers.Grant({1, 2}).ok());
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 4);
-  Free(block);
 }
 
 TEST_F(ExpandablePools, LeaveAPeerNoAccessWhereItsGrantFailsBehindAHole) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-  const PoolHandle pool = Create(Expandable());
-  const std::vector<CUdeviceptr> blocks = {Allocate(pool, 2 * kPage), Allocate(pool, 2 * kPage),
-                                           Allocate(pool, 2 * kPage)};
+  const PoolHandle pool = Make();
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 3; ++block) blocks.push_back(Allocate(pool, 2 * kPage));
   Free(blocks[1]);
   ASSERT_EQ(Get(pool).Trim(0).value(), 2 * kPage);
   {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
     InjectedFault undo({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 2});
-    const Status refused = Get(pool).segments().peers.Grant({1});
-    EXPECT_NE(refused.message().find("cuMemSetAccess"), std::string::npos) << refused.message();
+    ExpectFailure(Get(pool).segments().peers.Grant({1}), StatusCode::kDriverError, "cuMemSetAccess");
   }
-  for (const CUdeviceptr block : {blocks[0], blocks[2]}) {
-    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
-    unsigned long long flags = 0;
-    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, block), CUDA_SUCCESS);
-    EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    Free(block);
-  }
+  for (const size_t block : {0, 2}) EXPECT_EQ(AccessOf(1, blocks[block]), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
 TEST_F(ExpandablePools, AskForTheContextAsOftenForManyPagesAsForFew) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   Free(Allocate(pool, 2 * kPage));  // reserves addresses
   ASSERT_TRUE(Get(pool).Trim(0).ok());
   std::vector<uint64_t> asked;
@@ -346,44 +286,38 @@ TEST_F(ExpandablePools, AskForTheContextAsOftenForManyPagesAsForFew) {
 }
 
 TEST_F(ExpandablePools, TrimToWhatIsAskedFor) {
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const std::vector<CUdeviceptr> live = Fragment(pool);
   EXPECT_EQ(Get(pool).Trim(12 * kPage).value(), 4 * kPage);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 12 * kPage);
+  EXPECT_EQ(Reserved(pool), 12 * kPage);
   EXPECT_EQ(Get(pool).Trim(0).value(), 4 * kPage);  // the rest has live blocks
   CheckAndFree(live);
   EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kPage);
 }
 
 TEST_F(ExpandablePools, MoveUnderPressureAloneWhereAskedTo) {
-  PoolConfiguration configuration = Expandable();
+  PoolConfiguration configuration =
+      ConfiguredWith({.mode = Mode::kExpandable, .segment_bytes = kPage, .limit_bytes = 20 * kPage});
   configuration.moves = Moves::kUnderPressure;
-  configuration.limit_bytes = 20 * kPage;
   const PoolHandle pool = Create(configuration);
   const std::vector<CUdeviceptr> live = Fragment(pool);
-  const CUdeviceptr grown = Allocate(pool, 4 * kPage);
-  const uint64_t moved_before = Get(pool).Statistics().moved_bytes;
-  EXPECT_EQ(moved_before, 0u);
-  const CUdeviceptr moved = Allocate(pool, 8 * kPage - (20 * kPage - CountersOf(pool).reserved_bytes.current));
+  Allocate(pool, 4 * kPage);
+  EXPECT_EQ(CountersOf(pool).moved_bytes, 0u);
+  Allocate(pool, 8 * kPage - (20 * kPage - Reserved(pool)));
   EXPECT_LE(CountersOf(pool).reserved_bytes.peak, 20 * kPage);
   CheckAndFree(live);
-  Free(grown);
-  Free(moved);
 }
 
 TEST_F(ExpandablePools, HoldTheirLimitAndNameIt) {
-  PoolConfiguration configuration = Expandable();
-  configuration.limit_bytes = 4 * kPage;
-  const PoolHandle pool = Create(configuration);
-  const CUdeviceptr live = Allocate(pool, 3 * kPage);
+  const PoolHandle pool = Make({.limit_bytes = 4 * kPage});
+  Allocate(pool, 3 * kPage);
   ExpectFailure(TryAllocate(pool, 2 * kPage).status(), StatusCode::kOutOfMemory, "its limit of 8 MiB");
-  Free(live);
 }
 
 TEST_F(ExpandablePools, LiveUntilTheirLastBlockIsFreed) {
-  const PoolHandle pool = Create(Expandable());
+  const PoolHandle pool = Make();
   const std::vector<CUdeviceptr> live = Fragment(pool);
-  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  Destroy(pool);
   EXPECT_FALSE(TryAllocate(pool, 512).ok());
   CheckAndFree(live);
 }
@@ -403,28 +337,23 @@ class FailingMoves : public ExpandablePools, public ::testing::WithParamInterfac
 };
 
 TEST_P(FailingMoves, LeaveThePoolSound) {
-  PoolConfiguration configuration = Expandable();
-  configuration.peers = {1};
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = Make({.peers = {1}});
   const std::vector<CUdeviceptr> live = Fragment(pool);
-  const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+  const uint64_t reserved = Reserved(pool);
   {
     // Half of the pages move, the other half are new.
     const Step step = GetParam();
     const InjectedFault fault({.call = step.call, .result = step.result, .skip = step.skip, .count = step.count});
-    const Status failed = TryAllocate(pool, 16 * kPage).status();
-    EXPECT_EQ(failed.code(), GetParam().code);
-    EXPECT_NE(failed.message().find(GetParam().call), std::string::npos) << failed.message();
+    ExpectFailure(TryAllocate(pool, 16 * kPage).status(), step.code, step.call);
   }
   CheckInvariants(Get(pool));
-  EXPECT_LE(CountersOf(pool).reserved_bytes.current, reserved);
+  EXPECT_LE(Reserved(pool), reserved);
   MemoryAccount& account = runtime().devices().Get(0).value()->account();
-  EXPECT_EQ(account.limit() - account.Room(), CountersOf(pool).reserved_bytes.current);
+  EXPECT_EQ(account.limit() - account.Room(), Reserved(pool));
   const CUdeviceptr large = Allocate(pool, 16 * kPage);
   Fill(nullptr, large, 16 * kPage, 99);
   CheckInvariants(Get(pool));
   CheckAndFree(live);
-  Free(large);
 }
 
 // One call sets access for the pool's device and the peer.

@@ -20,40 +20,37 @@ class FarWaits : public PoolTest {
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("it counts calls and holds work up");
     COMMPOOL_REQUIRE_DEVICES(2);
-    PoolConfiguration configuration = Configured("near");
-    configuration.deadline_ms = 200;
-    configuration.streams = Streams::kMayDie;
-    configuration.peers = {1};
-    pool_ = Create(configuration);
+    pool_ = CreateWith({.name = "near", .streams = Streams::kMayDie, .deadline_ms = 200, .peers = {1}});
     const CUdeviceptr block = Allocate(nullptr);
     peer_ = PrimaryContext::Retain(driver(), 1).value();
     {
-      ContextGuard guard(driver(), peer_);
+      const ContextGuard guard(driver(), peer_);
       far_ = NewStream();
       work_.emplace(driver(), far_, block);
-      ASSERT_TRUE(runtime().RecordStream(block, far_).ok());
+      ExpectOk(runtime().RecordStream(block, far_));
     }
-    ASSERT_TRUE(runtime().Free(block).ok());
+    Free(block);
     released_before_ = CallCount("cuDevicePrimaryCtxRelease");
   }
   void TearDown() override {
+    PoolTest::TearDown();
     EXPECT_TRUE(Get(pool_).Trim(0).ok());
-    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
-    EXPECT_EQ(cuda().cuStreamDestroy(far_), CUDA_SUCCESS);
+    Destroy(pool_);
+    DestroyStream(far_);
   }
 
-  CUdeviceptr Allocate(CUstream stream) { return runtime().AllocateFrom(pool_, kBlock, stream).value(); }
+  CUdeviceptr Allocate(CUstream stream) { return PoolTest::Allocate(pool_, kBlock, stream); }
   // On a new stream, which then dies.
   void Use() {
     const CUstream stream = NewStream();
     const CUdeviceptr block = Allocate(stream);
-    EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
-    EXPECT_TRUE(runtime().Free(block).ok());
+    DestroyStream(stream);
+    Free(block);
   }
   void EndWork() {
     work_->End();
     ContextGuard guard(driver(), peer_);
-    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    Synchronize();
   }
   uint64_t Released() { return CallCount("cuDevicePrimaryCtxRelease") - released_before_; }
 
@@ -72,20 +69,15 @@ TEST_F(FarWaits, KeepTheContextWhereTheDeadlinePasses) {
 }
 
 TEST_F(FarWaits, EndAnAllocationAtItsLimitWithTheReason) {
-  PoolConfiguration configuration = Configured("full");
-  configuration.deadline_ms = 200;
-  configuration.peers = {1};
-  configuration.limit_bytes = 4 * kMiB;
-  const PoolHandle full = Create(configuration);
-  const CUdeviceptr block = runtime().AllocateFrom(full, kBlock, nullptr).value();
+  const PoolHandle full = CreateWith({.name = "full", .deadline_ms = 200, .peers = {1}, .limit_bytes = 4 * kMiB});
+  const CUdeviceptr block = PoolTest::Allocate(full, kBlock);
   {
-    ContextGuard guard(driver(), peer_);
-    ASSERT_TRUE(runtime().RecordStream(block, far_).ok());
+    const ContextGuard guard(driver(), peer_);
+    ExpectOk(runtime().RecordStream(block, far_));
   }
-  const Status refused = runtime().AllocateFrom(full, kBlock, nullptr).status();
+  const Status refused = TryAllocate(full, kBlock).status();
   ExpectFailure(refused, StatusCode::kOutOfMemory, "device 1 is still busy");  // no deadline: it serves no such request
-  EXPECT_NE(refused.message().find("no memory for 3 MiB"), std::string::npos) << refused.message();
-  EXPECT_TRUE(runtime().Free(block).ok());
+  ExpectFailure(refused, StatusCode::kOutOfMemory, "no memory for 3 MiB");
   EndWork();
 }
 
@@ -94,9 +86,8 @@ TEST_F(FarWaits, KeepTheContextWhileTheyGoOnByThemselves) {
   EXPECT_EQ(Released(), 0u);
   EndWork();
   // Until what the wait covers serves again.
-  const auto reserved = [&] { return Get(pool_).Statistics().reserved_bytes.current; };
-  for (uint64_t before = 0; before != reserved();) {
-    before = reserved();
+  for (uint64_t before = 0; before != Reserved(pool_);) {
+    before = Reserved(pool_);
     Use();
   }
   EXPECT_EQ(Released(), 0u);
@@ -104,7 +95,7 @@ TEST_F(FarWaits, KeepTheContextWhileTheyGoOnByThemselves) {
 
 TEST_F(FarWaits, KeepTheContextWhereThePoolEndsBefore) {
   while (CountersOf(pool_).host_waits == 0) Use();
-  EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  Destroy(pool_);
   EXPECT_EQ(Released(), 0u);
   EndWork();
   pool_ = Create(Configured("later"));

@@ -67,7 +67,7 @@ void ExpectChildExits(const std::function<void()>& use,
 
 TEST_F(ForkedChild, ExitsThoughAnotherThreadHeldTheCachesAtTheFork) {
   const PoolHandle pool = Create(Configured("parent's"));
-  ExpectChildExits([&] { EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(pool, 4096, nullptr).value()).ok()); },
+  ExpectChildExits([&] { Free(Allocate(pool, 4096)); },
                    [&](const std::function<void()>& meanwhile) {
                      runtime().caches().Statistics(pool, [&](const engine::CacheStatistics&) { meanwhile(); });
                    });

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -16,34 +15,32 @@ struct Step {
 
 void PrintTo(const Step& step, std::ostream* stream) { *stream << step.call << ", call " << step.skip + 1; }
 
-class FailingGrowth : public PoolTest, public ::testing::WithParamInterface<Step> {
+class FailingDriver : public PoolTest {
  protected:
   void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
+  // Expects that the pool does not grow, and that the error has the code and names all parts.
+  void ExpectNoGrowth(PoolHandle pool, StatusCode code, const std::vector<const char*>& parts) {
+    const Status failed = TryAllocate(pool, 30 * kMiB).status();
+    for (const char* const part : parts) ExpectFailure(failed, code, part);
+  }
 };
 
+class FailingGrowth : public FailingDriver, public ::testing::WithParamInterface<Step> {};
+
 TEST_P(FailingGrowth, LeavesThePoolAsBefore) {
-  PoolConfiguration configuration = Configured("growing");
-  configuration.peers = {1};
-  const PoolHandle pool = Create(configuration);
-  const CUdeviceptr first = runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value();
+  const PoolHandle pool = CreateWith({.name = "growing", .peers = {1}});
+  Allocate(pool, 2 * kMiB);
   const std::vector<std::string> before = EmulatorLeaks();
   {
     InjectedFault fault({.call = GetParam().call, .result = CUDA_ERROR_UNKNOWN, .skip = GetParam().skip});
-    Result<CUdeviceptr> failed = runtime().AllocateFrom(pool, 30 * kMiB, nullptr);
-    ASSERT_FALSE(failed.ok());
-    EXPECT_EQ(failed.status().code(), StatusCode::kDriverError);
-    for (const char* part : {GetParam().call, "pool growing", "device 0"}) {
-      EXPECT_NE(failed.status().message().find(part), std::string::npos) << failed.status().message();
-    }
+    ExpectNoGrowth(pool, StatusCode::kDriverError, {GetParam().call, "pool growing", "device 0"});
   }
   EXPECT_EQ(EmulatorLeaks(), before);
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 1u);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 1u);
-  EXPECT_EQ(Get(pool).Statistics().failed_allocations, 1u);
+  EXPECT_EQ(CountersOf(pool).failed_allocations, 1u);
   CheckInvariants(Get(pool));
-  const CUdeviceptr second = runtime().AllocateFrom(pool, 30 * kMiB, nullptr).value();
-  EXPECT_TRUE(runtime().Free(second).ok());
-  EXPECT_TRUE(runtime().Free(first).ok());
+  Allocate(pool, 30 * kMiB);
 }
 
 // One call of cuMemSetAccess serves the pool's device and the peer.
@@ -55,12 +52,7 @@ class RefusedMemory : public FailingGrowth {};
 TEST_P(RefusedMemory, IsToldAsOutOfMemoryWithATableOfPools) {
   const PoolHandle pool = Create(Configured("growing"));
   InjectedFault fault({.call = GetParam().call, .result = CUDA_ERROR_OUT_OF_MEMORY, .count = 100});
-  Result<CUdeviceptr> failed = runtime().AllocateFrom(pool, 30 * kMiB, nullptr);
-  ASSERT_FALSE(failed.ok());
-  EXPECT_EQ(failed.status().code(), StatusCode::kOutOfMemory);
-  for (const char* part : {GetParam().call, "30 MiB", "growing", "reserved", "largest free"}) {
-    EXPECT_NE(failed.status().message().find(part), std::string::npos) << failed.status().message();
-  }
+  ExpectNoGrowth(pool, StatusCode::kOutOfMemory, {GetParam().call, "30 MiB", "growing", "reserved", "largest free"});
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 0u);
 }
 
@@ -68,63 +60,56 @@ INSTANTIATE_TEST_SUITE_P(Vmm, RefusedMemory,
                          ::testing::Values(Step{"cuMemCreate"}, Step{"cuMemAddressReserve"}, Step{"cuMemMap"},
                                            Step{"cuMemSetAccess"}));
 
-class FailingFence : public PoolTest {
- protected:
-  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
-};
+using FailingFence = FailingDriver;
 
 TEST_F(FailingFence, KeepsTheBlockFromEveryOtherUserUntilItIsRecorded) {
   const TestStream other;
   const PoolHandle pool = Create(Configured("fenced"));
-  const CUdeviceptr address = runtime().AllocateFrom(pool, kMiB, nullptr).value();
-  ASSERT_TRUE(runtime().RecordStream(address, other.get()).ok());
+  const CUdeviceptr address = Allocate(pool, kMiB);
+  ASSERT_TRUE(runtime().RecordStream(address, other).ok());
   {
     InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_UNKNOWN});
     ExpectFailure(runtime().Free(address), StatusCode::kDriverError, "cuEventRecord");
   }
   EXPECT_EQ(runtime().Free(address).code(), StatusCode::kNotFound);
-  const CUdeviceptr next = runtime().AllocateFrom(pool, kMiB, nullptr).value();
+  const CUdeviceptr next = Allocate(pool, kMiB);
   EXPECT_NE(next, address);
-  EXPECT_TRUE(runtime().Free(next).ok());
+  Free(next);
   // The first records it, the second finds that it has passed.
   for (int time = 0; time < 2; ++time) {
     EXPECT_EQ(CountersOf(pool).pending_bytes, kMiB);
     EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
-    EXPECT_EQ(cuda().cuStreamSynchronize(other.get()), CUDA_SUCCESS);
+    Synchronize(other);
   }
   EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
 }
 
-class FailingShrinking : public PoolTest {
+class FailingShrinking : public FailingDriver {
  protected:
   static constexpr uint64_t kPage = 2 * kMiB;
-
-  FailingShrinking() {
-    configuration_ = Configured("shrinking");
-    configuration_.mode = Mode::kExpandable;
-    configuration_.segment_bytes = kPage;
+  PoolHandle CreateExpandable() { return CreateWith({.mode = Mode::kExpandable, .segment_bytes = kPage}); }
+  void ExpectATrimToFail(PoolHandle pool, const Fault& fault) {
+    const InjectedFault injected(fault);
+    EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
   }
-  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
-
-  PoolConfiguration configuration_;
+  // The whole pool serves, and goes back.
+  void ExpectSound(PoolHandle pool, uint64_t bytes) {
+    CheckInvariants(Get(pool));
+    const CUdeviceptr block = Allocate(pool, bytes);
+    Fill(nullptr, block, bytes, 1);
+    Free(block);
+    ExpectOk(Get(pool).Trim(0).status());
+    EXPECT_EQ(Reserved(pool), 0u);
+  }
 };
 
 TEST_F(FailingShrinking, KeepsPagesThatCannotBeUnmappedInUse) {
-  const PoolHandle pool = Create(configuration_);
-  ASSERT_TRUE(runtime().Free(runtime().AllocateFrom(pool, 4 * kPage, nullptr).value()).ok());
-  const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
-  {
-    InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
-    EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
-  }
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved - kPage) << "the first was given back";
-  CheckInvariants(Get(pool));
-  const CUdeviceptr again = runtime().AllocateFrom(pool, 3 * kPage, nullptr).value();
-  Fill(nullptr, again, 3 * kPage, 1);
-  EXPECT_TRUE(runtime().Free(again).ok());
-  EXPECT_TRUE(Get(pool).Trim(0).ok()) << "asked again, the driver unmaps them";
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
-  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  const PoolHandle pool = CreateExpandable();
+  Free(Allocate(pool, 4 * kPage));
+  const uint64_t reserved = Reserved(pool);
+  ExpectATrimToFail(pool, {.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
+  EXPECT_EQ(Reserved(pool), reserved - kPage) << "the first was given back";
+  ExpectSound(pool, 3 * kPage);  // asked again, the driver unmaps them
 }
 
 TEST_F(FailingShrinking, CountsASegmentThatCannotBeUnmappedUntilALaterCallReleasesIt) {
@@ -138,23 +123,19 @@ TEST_F(FailingShrinking, CountsASegmentThatCannotBeUnmappedUntilALaterCallReleas
     for (int time = 0; time < 2; ++time) {
       const InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
       EXPECT_EQ(call().code(), StatusCode::kDriverError);
-      EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u) << "it serves nobody";
+      EXPECT_EQ(Reserved(pool), 0u) << "it serves nobody";
       EXPECT_EQ(account.taken(), 4 * kMiB) << "the device has so much less";
     }
     EXPECT_TRUE(call().ok());
     EXPECT_EQ(account.taken(), 0u);
   }
-  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
 }
 
 TEST_F(FailingShrinking, TellsWhatWentAndItsOwnFailureBesideARefusedSegment) {
   const PoolHandle pool = Create(Configured("fixed"));
   const auto fail = [](const char* call) { return Fault{.call = call, .result = CUDA_ERROR_UNKNOWN}; };
   ASSERT_TRUE(Get(pool).mode().Reserve(4 * kMiB).ok());
-  {
-    const InjectedFault fault(fail("cuMemUnmap"));
-    ASSERT_FALSE(Get(pool).Trim(0).ok());
-  }
+  ExpectATrimToFail(pool, fail("cuMemUnmap"));
   ASSERT_TRUE(Get(pool).mode().Reserve(8 * kMiB).ok());
   {
     const InjectedFault again(fail("cuMemUnmap"));
@@ -171,22 +152,14 @@ TEST_F(FailingShrinking, TellsWhatWentAndItsOwnFailureBesideARefusedSegment) {
 
 TEST_F(FailingShrinking, ForgetsPagesThatTheDriverUnmappedAndDidNotTakeBack) {
   AllowLeak("physical memory");
-  const PoolHandle pool = Create(configuration_);
-  ASSERT_TRUE(runtime().Free(runtime().AllocateFrom(pool, 2 * kPage, nullptr).value()).ok());
-  {
-    InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
-    EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
-  }
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, kPage);
-  CheckInvariants(Get(pool));
-  const CUdeviceptr again = runtime().AllocateFrom(pool, 2 * kPage, nullptr).value();
-  Fill(nullptr, again, 2 * kPage, 1);
-  EXPECT_TRUE(runtime().Free(again).ok());
-  EXPECT_TRUE(Get(pool).Trim(0).ok());
-  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  const PoolHandle pool = CreateExpandable();
+  Free(Allocate(pool, 2 * kPage));
+  ExpectATrimToFail(pool, {.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
+  EXPECT_EQ(Reserved(pool), kPage);
+  ExpectSound(pool, 2 * kPage);
 }
 
-class UserMemory : public PoolTest {};
+using UserMemory = PoolTest;
 
 TEST_F(UserMemory, ThatIsNotAlignedIsRefusedAndGivenBack) {
   static int freed = 0;
@@ -197,9 +170,8 @@ TEST_F(UserMemory, ThatIsNotAlignedIsRefusedAndGivenBack) {
       [](ptrdiff_t, int, CUstream_st*, void*) { return reinterpret_cast<void*>(uintptr_t{0x10000001}); },
       [](void*, ptrdiff_t, int, CUstream_st*, void*) { ++freed; }, nullptr};
   const PoolHandle pool = Create(configuration);
-  Result<CUdeviceptr> failed = runtime().AllocateFrom(pool, kMiB, nullptr);
-  ASSERT_FALSE(failed.ok());
-  EXPECT_NE(failed.status().message().find("aligned to 512 bytes"), std::string::npos) << failed.status().message();
+  const Status failed = TryAllocate(pool, kMiB).status();
+  EXPECT_NE(failed.message().find("aligned to 512 bytes"), std::string::npos) << failed.message();
   EXPECT_EQ(freed, 1);
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 0u);
 }
@@ -229,12 +201,9 @@ const std::set<std::string> kSilent = {
 
 enum class Kind { kFixed, kExpandable, kCuda, kHost };
 
-class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind> {
+class FailingCalls : public FailingDriver, public ::testing::WithParamInterface<Kind> {
  protected:
-  void SetUp() override {
-    COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-    AllowLeak("");  // what the driver failed to release
-  }
+  FailingCalls() { AllowLeak(""); }  // what the driver failed to release
 
   PoolConfiguration Configuration() const {
     PoolConfiguration configuration = Configured("failing");
@@ -289,7 +258,7 @@ class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind>
     const uint64_t before = CallCount(call);
     {
       Runtime runtime(shared_driver());
-      Live(runtime, other_.get());
+      Live(runtime, other_);
     }
     warnings_ = ::testing::internal::GetCapturedStderr();
     return CallCount(call) - before;
@@ -325,15 +294,15 @@ class StickyError : public PoolTest {
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
     AllowLeak("");  // the memory stays until the process ends
-    address_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
-    live_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
-    ASSERT_TRUE(runtime().RecordStream(address_, stream_.get()).ok());
+    address_ = Allocate(pool_, kMiB);
+    live_ = Allocate(pool_, kMiB);
+    ASSERT_TRUE(runtime().RecordStream(address_, stream_).ok());
     InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
     first_ = runtime().Free(address_);
     ASSERT_EQ(first_.code(), StatusCode::kDriverError) << first_.message();
   }
   void TearDown() override {
-    EXPECT_TRUE(runtime().ReleaseStream(stream_.get()).ok());
+    EXPECT_TRUE(runtime().ReleaseStream(stream_).ok());
     EndRuntime();
   }
 
@@ -348,55 +317,52 @@ TEST_F(StickyError, IsReturnedByEveryLaterCall) {
   const std::string first = first_.message();
   EXPECT_NE(first.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << first;
   const uint64_t calls = CallCount("*");
-  EXPECT_EQ(runtime().AllocateFrom(pool_, kMiB, nullptr).status().message(), first);
+  EXPECT_EQ(TryAllocate(pool_, kMiB).status().message(), first);
   EXPECT_EQ(Get(pool_).mode().Reserve(kMiB).message(), first);
   EXPECT_EQ(Get(pool_).Close().message(), first);
   EXPECT_EQ(CallCount("*"), calls);
 }
 
 TEST_F(StickyError, OfADeviceConcernsItsOtherPools) {
-  const PoolHandle other = Create(Configured("other"));
-  EXPECT_EQ(runtime().AllocateFrom(other, kMiB, nullptr).status().message(), first_.message());
+  EXPECT_EQ(TryAllocate(Create(Configured("other")), kMiB).status().message(), first_.message());
 }
 
 TEST_F(StickyError, LeavesOtherDevicesAlone) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PoolHandle far = Create(Configured("far", 1));
-  Result<CUdeviceptr> served = runtime().AllocateFrom(far, kMiB, nullptr);
-  ASSERT_TRUE(served.ok()) << served.status().message();
-  EXPECT_TRUE(runtime().Free(*served).ok());
+  Free(Allocate(far, kMiB));
   EXPECT_TRUE(Get(far).Trim(0).ok());
 }
 
 TEST_F(StickyError, LetsBlocksBeFreedWithoutADriverCall) {
   const uint64_t calls = CallCount("*");
-  EXPECT_TRUE(runtime().Free(live_).ok());
+  Free(live_);
   EXPECT_EQ(CallCount("*"), calls);
 }
 
 TEST_F(StickyError, LetsDestructorsCallNothing) {
   const uint64_t calls = CallCount("*");
-  EXPECT_TRUE(runtime().Free(live_).ok());
-  EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  Free(live_);
+  Destroy(pool_);
   EXPECT_EQ(CallCount("*"), calls);
 }
 
 // A process that ends may free blocks of destroyed pools after the driver has shut down.
-class ShutDownDriver : public PoolTest {};
+using ShutDownDriver = PoolTest;
 
 TEST_F(ShutDownDriver, IsLeftAloneWithoutAWordWhereTheLastBlocksAreFreed) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   AllowLeak("");
   const PoolHandle pool = Create(Configured("orphan"));
-  const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, nullptr).value();
-  const CUdeviceptr second = runtime().AllocateFrom(pool, 64 * kMiB, nullptr).value();
-  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  const CUdeviceptr first = Allocate(pool, kMiB);
+  const CUdeviceptr second = Allocate(pool, 64 * kMiB);
+  Destroy(pool);
   const InjectedFault question({.call = "cuStreamIsCapturing", .result = CUDA_ERROR_DEINITIALIZED});
   const InjectedFault fault({.call = "cuStreamQuery", .result = CUDA_ERROR_DEINITIALIZED});
   ::testing::internal::CaptureStderr();
-  EXPECT_TRUE(runtime().Free(first).ok());
+  Free(first);
   const uint64_t calls = CallCount("*");
-  EXPECT_TRUE(runtime().Free(second).ok());
+  Free(second);
   EXPECT_EQ(CallCount("*"), calls);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EndRuntime();

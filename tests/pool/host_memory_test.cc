@@ -21,10 +21,10 @@ class HostMemory : public PoolTest {
 
 TEST_F(HostMemory, ServesCpuAndDevice) {
   const PoolHandle pool = Create(OnHost());
-  const CUdeviceptr block = runtime().AllocateFrom(pool, 3 * kMiB, nullptr).value();
+  const CUdeviceptr block = Allocate(pool, 3 * kMiB);
   std::memset(reinterpret_cast<void*>(block), 0x3c, 3 * kMiB);
   ExpectBytes(nullptr, block, 3 * kMiB, 0x3c);
-  EXPECT_TRUE(runtime().Free(block).ok());
+  Free(block);
   EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kMiB);
 }
 

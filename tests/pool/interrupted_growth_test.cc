@@ -7,7 +7,6 @@
 
 #include "src/library/base/mutex.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -29,16 +28,13 @@ constexpr uint64_t kPage = 2 * kMiB;
 
 class InterruptedGrowth : public PoolTest {
  protected:
-  CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
+  CUdeviceptr Allocate(uint64_t bytes) { return PoolTest::Allocate(pool_, bytes); }
 
   // A pool with four live pages, each followed by a free one, and a request for all free memory, which moves the free
   // pages together. Before the nth lock another request gets a page, where one is free. Returns whether there was an
   // nth lock.
   bool Interrupt(int nth) {
-    PoolConfiguration configuration = Configured("expandable");
-    configuration.mode = Mode::kExpandable;
-    configuration.segment_bytes = kPage;
-    pool_ = Create(configuration);
+    pool_ = CreateWith({.name = "expandable", .mode = Mode::kExpandable, .segment_bytes = kPage});
     std::vector<CUdeviceptr> blocks;
     for (int block = 0; block < 8; ++block) blocks.push_back(Allocate(kPage));
     for (size_t block = 7; block < 8; block -= 2) {
@@ -57,12 +53,10 @@ class InterruptedGrowth : public PoolTest {
     CheckInvariants(Get(pool_));
     for (const CUdeviceptr block : blocks) EXPECT_TRUE(block + kPage <= large || large + 4 * kPage <= block) << nth;
     Fill(nullptr, large, 4 * kPage, 7);
-    for (const CUdeviceptr block : blocks) {
-      Fill(nullptr, block, kPage, 9);
-      Free(block);
-    }
+    for (const CUdeviceptr block : blocks) Fill(nullptr, block, kPage, 9);
+    FreeAll(blocks);
     Free(large);
-    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+    Destroy(pool_);
     return came;
   }
 

@@ -1,7 +1,9 @@
-// Out of memory starts a search: the pool's own free memory of other streams, free segments of other pools, then an
-// error that lists the holders. Each emulated device has 64 MiB.
-#include <cstdlib>
+// Out of memory starts a search: the pool's own free memory of other streams, free segments of other pools, other
+// allocators of the process, then an error that lists the holders. Each emulated device has 64 MiB: BUILD sets it.
+#include <latch>
+#include <utility>
 
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -9,16 +11,12 @@ namespace {
 
 class MemorySearch : public PoolTest {
  protected:
-  static void SetUpTestSuite() { setenv("COMMPOOL_EMULATOR", "devices=2,memory=64MiB", 1); }
   void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it fills a small machine"); }
 
-  Result<CUdeviceptr> Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
-    return runtime().AllocateFrom(pool, bytes, stream);
-  }
   // Leaves the pool with free memory of `bytes` in one segment.
   void Cache(PoolHandle pool, uint64_t bytes) {
-    ASSERT_TRUE(runtime().Free(Allocate(pool, bytes).value()).ok());
-    ASSERT_EQ(CountersOf(pool).free_bytes, bytes);
+    Free(Allocate(pool, bytes));
+    EXPECT_EQ(CountersOf(pool).free_bytes, bytes);
   }
 };
 
@@ -26,37 +24,32 @@ TEST_F(MemorySearch, OtherPoolsGiveFreeSegmentsBack) {
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle needy = Create(Configured("needy"));
   Cache(idle, 40 * kMiB);
-  Result<CUdeviceptr> served = Allocate(needy, 50 * kMiB);
-  ASSERT_TRUE(served.ok()) << served.status().message();
-  EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 0u);
-  EXPECT_TRUE(runtime().Free(*served).ok());
+  Allocate(needy, 50 * kMiB);
+  EXPECT_EQ(Reserved(idle), 0u);
 }
 
 TEST_F(MemorySearch, SegmentsWithLiveBlocksStay) {
   const PoolHandle busy = Create(Configured("busy"));
   const PoolHandle needy = Create(Configured("needy"));
-  const CUdeviceptr live = Allocate(busy, 40 * kMiB).value();
+  const CUdeviceptr live = Allocate(busy, 40 * kMiB);
   Fill(nullptr, live, 4096, 7);
-  EXPECT_EQ(Allocate(needy, 50 * kMiB).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(TryAllocate(needy, 50 * kMiB).status().code(), StatusCode::kOutOfMemory);
   ExpectBytes(nullptr, live, 4096, 7);
-  EXPECT_TRUE(runtime().Free(live).ok());
 }
 
 TEST_F(MemorySearch, PoolsOfOtherDevicesKeepTheirs) {
   const PoolHandle far = Create(Configured("far", 1));
   const PoolHandle needy = Create(Configured("needy"));
   Cache(far, 40 * kMiB);
-  EXPECT_EQ(Allocate(needy, 100 * kMiB).status().code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(CountersOf(far).reserved_bytes.current, 40 * kMiB);
+  EXPECT_EQ(TryAllocate(needy, 100 * kMiB).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(Reserved(far), 40 * kMiB);
 }
 
 TEST_F(MemorySearch, OwnSegmentsThatAreTooSmallMakeRoomForALargerOne) {
   const PoolHandle pool = Create(Configured("own"));
   Cache(pool, 40 * kMiB);
-  Result<CUdeviceptr> served = Allocate(pool, 60 * kMiB);
-  ASSERT_TRUE(served.ok()) << served.status().message();
+  Allocate(pool, 60 * kMiB);
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 1u);
-  EXPECT_TRUE(runtime().Free(*served).ok());
 }
 
 TEST_F(MemorySearch, OwnMemoryOfAnotherStreamComesBeforeOtherPoolsMemory) {
@@ -65,19 +58,17 @@ TEST_F(MemorySearch, OwnMemoryOfAnotherStreamComesBeforeOtherPoolsMemory) {
   const PoolHandle pool = Create(Configured("own"));
   Cache(idle, 20 * kMiB);
   Cache(pool, 40 * kMiB);
-  Result<CUdeviceptr> served = Allocate(pool, 30 * kMiB, stream.get());
-  ASSERT_TRUE(served.ok()) << served.status().message();
-  EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 20 * kMiB);
-  EXPECT_TRUE(runtime().Free(*served).ok());
+  Allocate(pool, 30 * kMiB, stream);
+  EXPECT_EQ(Reserved(idle), 20 * kMiB);
 }
 
 TEST_F(MemorySearch, TheErrorListsEveryPoolOfTheDeviceTheBiggestFirst) {
   const PoolHandle small = Create(Configured("small"));
   const PoolHandle big = Create(Configured("big"));
   const PoolHandle far = Create(Configured("far", 1));
-  const CUdeviceptr in_small = Allocate(small, 2 * kMiB).value();
-  const CUdeviceptr in_big = Allocate(big, 40 * kMiB).value();
-  const std::string message = Allocate(small, 50 * kMiB).status().message();
+  Allocate(small, 2 * kMiB);
+  Allocate(big, 40 * kMiB);
+  const std::string message = TryAllocate(small, 50 * kMiB).status().message();
   const size_t big_at = message.find("\n  big ");
   const size_t small_at = message.find("\n  small ");
   ASSERT_NE(big_at, std::string::npos) << message;
@@ -86,61 +77,46 @@ TEST_F(MemorySearch, TheErrorListsEveryPoolOfTheDeviceTheBiggestFirst) {
   EXPECT_EQ(message.find("\n  far "), std::string::npos) << message;
   EXPECT_NE(message.find("no memory for 50 MiB"), std::string::npos) << message;
   EXPECT_NE(message.find("40 MiB", big_at), std::string::npos) << message;
-  EXPECT_EQ(Get(small).Statistics().failed_allocations, 1u);
-  EXPECT_EQ(Get(far).Statistics().failed_allocations, 0u);
-  EXPECT_TRUE(runtime().Free(in_small).ok());
-  EXPECT_TRUE(runtime().Free(in_big).ok());
+  EXPECT_EQ(CountersOf(small).failed_allocations, 1u);
+  EXPECT_EQ(CountersOf(far).failed_allocations, 0u);
 }
 
 TEST_F(MemorySearch, TheErrorBeginsWithOneSentence) {
   const PoolHandle named = Create(Configured("gradients"));
   const PoolHandle unnamed = Create(Configured(PoolConfiguration().name.c_str()));
-  const CUdeviceptr most = Allocate(named, 40 * kMiB).value();
+  Allocate(named, 40 * kMiB);
   for (const auto& [pool, title] : {std::pair(named, "pool gradients"), std::pair(unnamed, "pool")}) {
     const std::string sentence = std::string("no memory for 50 MiB in ") + title + " (vmm, device 0): cuMemCreate of ";
-    const std::string message = Allocate(pool, 50 * kMiB).status().message();
+    const std::string message = TryAllocate(pool, 50 * kMiB).status().message();
     EXPECT_EQ(message.substr(0, sentence.size()), sentence);
   }
-  EXPECT_TRUE(runtime().Free(most).ok());
 }
 
 TEST_F(MemorySearch, LiveBlocksOfADestroyedPoolAreListedToo) {
   const PoolHandle retired = Create(Configured("retired"));
   const PoolHandle needy = Create(Configured("needy"));
-  const CUdeviceptr live = Allocate(retired, 40 * kMiB).value();
-  ASSERT_TRUE(runtime().DestroyPool(retired).ok());
-  const std::string message = Allocate(needy, 50 * kMiB).status().message();
+  Allocate(retired, 40 * kMiB);
+  Destroy(retired);
+  const std::string message = TryAllocate(needy, 50 * kMiB).status().message();
   EXPECT_NE(message.find("\n  retired "), std::string::npos) << message;
-  EXPECT_TRUE(runtime().Free(live).ok());
 }
 
 TEST_F(MemorySearch, ASmallRemainderServesARequestThatUsuallyBringsALargerSegment) {
   const PoolHandle big = Create(Configured("big"));
   const PoolHandle pool = Create(Configured("small"));
-  const CUdeviceptr in_big = Allocate(big, 54 * kMiB).value();
-  Result<CUdeviceptr> served = Allocate(pool, 3 * kMiB);
-  ASSERT_TRUE(served.ok()) << served.status().message();
-  EXPECT_TRUE(runtime().Free(*served).ok());
-  EXPECT_TRUE(runtime().Free(in_big).ok());
+  Allocate(big, 54 * kMiB);
+  Allocate(pool, 3 * kMiB);
 }
 
 class PoolLimit : public MemorySearch {
  protected:
-  PoolLimit() {
-    PoolConfiguration configuration = Configured("limited");
-    configuration.limit_bytes = 4 * kMiB;
-    pool_ = Create(configuration);
-  }
-  PoolHandle pool_ = 0;
+  const PoolHandle pool_ = CreateWith({.name = "limited", .limit_bytes = 4 * kMiB});
 };
 
 TEST_F(PoolLimit, BoundsTheSegmentsAndIsNamed) {
-  const CUdeviceptr first = Allocate(pool_, 512 * kKiB).value();
-  Result<CUdeviceptr> second = Allocate(pool_, 4 * kMiB);
-  ASSERT_FALSE(second.ok());
-  ExpectFailure(second.status(), StatusCode::kOutOfMemory, "its limit of 4 MiB");
+  Allocate(pool_, 512 * kKiB);
+  ExpectFailure(TryAllocate(pool_, 4 * kMiB).status(), StatusCode::kOutOfMemory, "its limit of 4 MiB");
   EXPECT_LE(CountersOf(pool_).reserved_bytes.peak, 4 * kMiB);
-  EXPECT_TRUE(runtime().Free(first).ok());
 }
 
 TEST_F(PoolLimit, HoldsForReserve) {
@@ -150,26 +126,186 @@ TEST_F(PoolLimit, HoldsForReserve) {
 
 TEST_F(PoolLimit, ReleasesOwnFreeSegmentsBeforeItRefuses) {
   Cache(pool_, 2 * kMiB);
-  Result<CUdeviceptr> served = Allocate(pool_, 4 * kMiB);
-  ASSERT_TRUE(served.ok()) << served.status().message();
-  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 4 * kMiB);
-  EXPECT_TRUE(runtime().Free(*served).ok());
+  Allocate(pool_, 4 * kMiB);
+  EXPECT_EQ(Reserved(pool_), 4 * kMiB);
 }
 
 TEST_F(PoolLimit, DoesNotTakeOtherPoolsMemory) {
   const PoolHandle idle = Create(Configured("idle"));
   Cache(idle, 20 * kMiB);
-  const CUdeviceptr live = Allocate(pool_, kMiB).value();
-  EXPECT_EQ(Allocate(pool_, 4 * kMiB).status().code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 20 * kMiB);
-  EXPECT_TRUE(runtime().Free(live).ok());
+  Allocate(pool_, kMiB);
+  EXPECT_EQ(TryAllocate(pool_, 4 * kMiB).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(Reserved(idle), 20 * kMiB);
 }
 
 TEST_F(PoolLimit, ServesWhatFitsAlthoughTheUsualSegmentWouldNot) {
   // 2 MiB requests usually come with a segment of 8 MiB.
-  Result<CUdeviceptr> served = Allocate(pool_, 2 * kMiB);
-  ASSERT_TRUE(served.ok()) << served.status().message();
-  EXPECT_TRUE(runtime().Free(*served).ok());
+  Allocate(pool_, 2 * kMiB);
+}
+
+// The steps of an allocation before it fails, in order: a later step never runs where an earlier one serves.
+class OutOfMemoryOrder : public MemorySearch {
+ protected:
+  const PoolHandle idle_ = Create(Configured("idle"));
+  const PoolHandle own_ = Create(Configured("own"));
+};
+
+TEST_F(OutOfMemoryOrder, BeginsWithTheThreadsCachesOfThePool) {
+  Cache(idle_, 60 * kMiB);
+  std::latch cached(1);
+  std::latch over(1);
+  std::thread holder([&] {
+    Free(Allocate(own_, kMiB));
+    cached.count_down();
+    over.wait();
+  });
+  cached.wait();
+  const uint64_t reserved = Reserved(own_);
+  Allocate(own_, kMiB);
+  EXPECT_EQ(Reserved(own_), reserved);
+  EXPECT_EQ(Reserved(idle_), 60 * kMiB);
+  over.count_down();
+  holder.join();
+}
+
+// cupy/cupy#7678: a small block that lay among large ones stayed in a cache, and kept them apart.
+TEST_F(OutOfMemoryOrder, ServesTheLastMegabytesUnderALimit) {
+  const PoolHandle pool = CreateWith({.name = "limited", .limit_bytes = 32 * kMiB});
+  Free(Allocate(pool, 32 * kMiB));
+  Free(Allocate(pool, kMiB));
+  for (int time = 0; time < 4; ++time) Allocate(pool, 8 * kMiB);
+}
+
+TEST_F(OutOfMemoryOrder, TakesMemoryOfOtherStreamsByAWaitOnTheDevice) {
+  const TestStream stream;
+  Cache(idle_, 20 * kMiB);
+  const CUdeviceptr used = Allocate(own_, 40 * kMiB);
+  HeldWork work(driver(), nullptr, used);
+  Free(used);
+  const uint64_t waits = CallCount("cuStreamWaitEvent");
+  Allocate(own_, 40 * kMiB, stream);
+  EXPECT_GT(CallCount("cuStreamWaitEvent"), waits);
+  EXPECT_EQ(Reserved(idle_), 20 * kMiB);
+}
+
+TEST_F(OutOfMemoryOrder, OpensPendingFreesByAWaitOnTheHost) {
+  const TestStream stream;
+  Cache(idle_, 20 * kMiB);
+  ASSERT_TRUE(Get(own_).mode().Reserve(40 * kMiB).ok());
+  // Neighbours that different streams used merge once nobody uses them.
+  const CUdeviceptr one = Allocate(own_, 20 * kMiB);
+  const CUdeviceptr other = Allocate(own_, 20 * kMiB);
+  ASSERT_TRUE(runtime().RecordStream(other, stream).ok());
+  FreeAll({one, other});
+  Allocate(own_, 40 * kMiB);
+  EXPECT_EQ(Reserved(own_), 40 * kMiB);
+  EXPECT_EQ(Reserved(idle_), 20 * kMiB);
+}
+
+TEST_F(OutOfMemoryOrder, ReleasesOwnSegmentsAndThoseOfOtherPools) {
+  Cache(idle_, 30 * kMiB);
+  Cache(own_, 30 * kMiB);
+  Allocate(own_, 60 * kMiB);
+  EXPECT_EQ(Reserved(own_), 60 * kMiB);
+  EXPECT_EQ(Reserved(idle_), 0u);
+}
+
+TEST_F(OutOfMemoryOrder, EndsWithTheError) {
+  Allocate(own_, 40 * kMiB);
+  ExpectFailure(TryAllocate(own_, 30 * kMiB).status(), StatusCode::kOutOfMemory, "40 MiB");
+}
+
+// An allocator beside the pools, which keeps memory of device 0 until somebody asks for it.
+class Framework {
+ public:
+  Framework(MemoryHolders& holders, uint64_t bytes) : bytes_(bytes) {
+    EXPECT_EQ(SharedDriver()->cuda.cuMemAlloc(&address_, bytes), CUDA_SUCCESS);
+    commpool_holder_options options = {sizeof(options), "framework", nullptr, nullptr, this};
+    options.cached_bytes = [](int, void* context) { return static_cast<Framework*>(context)->bytes_; };
+    options.release = [](int, uint64_t, void* context) {
+      auto* const framework = static_cast<Framework*>(context);
+      ++framework->times_asked_;
+      return framework->GiveBack();
+    };
+    holders.Add(options);
+  }
+  ~Framework() { GiveBack(); }
+  Framework(const Framework&) = delete;
+  Framework& operator=(const Framework&) = delete;
+
+  int times_asked() const { return times_asked_; }
+
+ private:
+  uint64_t GiveBack() {
+    if (bytes_ == 0) return 0;
+    EXPECT_EQ(SharedDriver()->cuda.cuMemFree(address_), CUDA_SUCCESS);
+    return std::exchange(bytes_, 0);
+  }
+
+  CUdeviceptr address_ = 0;
+  uint64_t bytes_ = 0;
+  int times_asked_ = 0;
+};
+
+using HolderSearch = MemorySearch;
+
+TEST_F(HolderSearch, MemoryOfAHolderServesTheRequest) {
+  Framework framework(runtime().holders(), 40 * kMiB);
+  Allocate(Create(Configured("needy")), 50 * kMiB);
+  EXPECT_EQ(framework.times_asked(), 1);
+}
+
+TEST_F(HolderSearch, MemoryOfAHolderMakesRoomForAReserve) {
+  Framework framework(runtime().holders(), 40 * kMiB);
+  ExpectOk(Get(Create(Configured("needy"))).mode().Reserve(50 * kMiB));
+}
+
+TEST_F(HolderSearch, AHolderIsLeftAloneWhileThereIsMemory) {
+  Framework framework(runtime().holders(), 20 * kMiB);
+  Allocate(Create(Configured("content")), 20 * kMiB);
+  EXPECT_EQ(framework.times_asked(), 0);
+}
+
+TEST_F(HolderSearch, OtherPoolsFreeMemoryComesBeforeAHolders) {
+  Framework framework(runtime().holders(), 10 * kMiB);
+  const PoolHandle idle = Create(Configured("idle"));
+  ASSERT_TRUE(Get(idle).mode().Reserve(40 * kMiB).ok());
+  Allocate(Create(Configured("needy")), 50 * kMiB);
+  EXPECT_EQ(Reserved(idle), 0u);
+  EXPECT_EQ(framework.times_asked(), 0);
+}
+
+TEST_F(HolderSearch, APoolsOwnLimitIsNoReasonToAsk) {
+  Framework framework(runtime().holders(), 10 * kMiB);
+  EXPECT_EQ(TryAllocate(CreateWith({.name = "limited", .limit_bytes = 4 * kMiB}), 8 * kMiB).status().code(),
+            StatusCode::kOutOfMemory);
+  EXPECT_EQ(framework.times_asked(), 0);
+}
+
+TEST_F(HolderSearch, TheErrorNamesWhoHoldsWhat) {
+  commpool_holder_options options = {sizeof(options), "framework", nullptr, nullptr, nullptr};
+  options.cached_bytes = [](int device, void*) { return device == 0 ? 7 * kMiB : 0; };
+  runtime().holders().Add(options);
+  const std::string message = TryAllocate(Create(Configured("needy")), 100 * kMiB).status().message();
+  const size_t line = message.find("\n  framework ");
+  ASSERT_NE(line, std::string::npos) << message;
+  EXPECT_NE(message.find("7 MiB", line), std::string::npos) << message;
+}
+
+TEST_F(HolderSearch, AHolderThatGivesNothingIsNotAskedForEver) {
+  int times_asked = 0;
+  commpool_holder_options options = {sizeof(options), "gives nothing", nullptr, nullptr, &times_asked};
+  options.release = [](int, uint64_t bytes, void* context) {
+    ++*static_cast<int*>(context);
+    return bytes;
+  };
+  runtime().holders().Add(options);
+  const PoolHandle pool = Create(Configured("needy"));
+  Allocate(pool, 32 * kMiB);
+  EXPECT_EQ(TryAllocate(pool, 40 * kMiB).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_GE(times_asked, 1);
+  EXPECT_LE(times_asked, 10);
+  EXPECT_EQ(Get(pool).mode().Reserve(40 * kMiB).code(), StatusCode::kOutOfMemory);
 }
 
 }  // namespace

@@ -14,12 +14,18 @@ class Peaks : public PoolTest {
  protected:
   CUdeviceptr Allocate(uint64_t bytes, CUstream stream = nullptr) {
     CUdeviceptr address = runtime().AllocateAtOnce(Target::Pool(pool_), bytes, stream);
-    return address != 0 ? address : runtime().AllocateFrom(pool_, bytes, stream).value();
+    return address != 0 ? address : PoolTest::Allocate(pool_, bytes, stream);
   }
   void Free(CUdeviceptr address) {
-    if (runtime().FreeCached(address)) return;
-    EXPECT_TRUE(runtime().Free(address).ok());
+    if (!runtime().FreeCached(address)) PoolTest::Free(address);
   }
+  void ExpectPeaksOfABlock(uint64_t requested, uint64_t bytes) {
+    const commpool_statistics counters = CountersOf(pool_);
+    EXPECT_EQ(counters.requested_bytes.peak, requested);
+    EXPECT_EQ(counters.allocated_bytes.peak, bytes);
+    EXPECT_EQ(counters.allocated_blocks.peak, 1u);
+  }
+  void Forget() { Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget); }
 
   const PoolHandle pool_ = Create(Configured("peaks"));
 };
@@ -27,39 +33,32 @@ class Peaks : public PoolTest {
 TEST_F(Peaks, LeaveOutBlocksInCaches) {
   Free(Allocate(100000));
   Free(Allocate(99000));
-  const commpool_statistics counters = CountersOf(pool_);
-  EXPECT_EQ(counters.requested_bytes.peak, 100000u);
-  EXPECT_EQ(counters.allocated_bytes.peak, 100352u);
-  EXPECT_EQ(counters.allocated_blocks.peak, 1u);
+  ExpectPeaksOfABlock(100000, 100352);
 }
 
 TEST_F(Peaks, AreThoseOfPairsThatCachesServe) {
   Free(Allocate(1000));
   Free(Allocate(100000));
-  Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
+  Forget();
   const CUdeviceptr first = Allocate(1000);
   const CUdeviceptr second = Allocate(100000);
-  Free(first);
-  Free(second);
+  for (const CUdeviceptr block : {first, second}) Free(block);
   Free(Allocate(4 * kMiB));  // freed to the pool
-  Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
+  Forget();
   Free(Allocate(1024));
-  const commpool_statistics counters = CountersOf(pool_);
-  EXPECT_EQ(counters.requested_bytes.peak, 1024u);
-  EXPECT_EQ(counters.allocated_bytes.peak, 1024u);
-  EXPECT_EQ(counters.allocated_blocks.peak, 1u);
+  ExpectPeaksOfABlock(1024, 1024);
 }
 
 TEST_F(Peaks, AreKeptWhenCachesAreEmptied) {
   const TestStream stream;
-  const CUdeviceptr first = Allocate(100000, stream.get());
+  const CUdeviceptr first = Allocate(100000, stream);
   Free(first);
-  ASSERT_NE(Allocate(100000, stream.get()), 0u);
+  ASSERT_NE(Allocate(100000, stream), 0u);
   Free(first);
   std::thread([&] { Free(Allocate(90000)); }).join();
   Get(pool_).Trim(0).value();
-  Free(Allocate(99000, stream.get()));
-  ASSERT_TRUE(runtime().ReleaseStream(stream.get()).ok());
+  Free(Allocate(99000, stream));
+  ASSERT_TRUE(runtime().ReleaseStream(stream).ok());
   EXPECT_LE(CountersOf(pool_).requested_bytes.peak, 100000u + 90000);
   EXPECT_GE(CountersOf(pool_).requested_bytes.peak, 100000u);
   EXPECT_EQ(CountersOf(pool_).requested_bytes.current, 0u);
@@ -76,7 +75,7 @@ TEST_F(Peaks, OfOneThreadAreExact) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     std::mt19937_64 random(seed);
     std::vector<Block> live;
-    Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
+    Forget();
     Block now = {};
     Block peak = {};
     for (int call = 0; call < 3000; ++call) {
@@ -97,7 +96,7 @@ TEST_F(Peaks, OfOneThreadAreExact) {
       } else if (choice == 97) {
         Get(pool_).Trim(0).value();
       } else if (random() % 4 == 0) {
-        Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
+        Forget();
         peak = {0, now.requested, now.bytes};
       }
       peak.requested = std::max(peak.requested, now.requested);
@@ -125,30 +124,26 @@ TEST_F(Peaks, OfSeveralThreadsAreNeverTooLowAndAtMostTheirCachesTooHigh) {
     for (uint64_t was = peak; was < to && !peak.compare_exchange_weak(was, to);) {
     }
   };
-  std::vector<std::thread> threads;
-  for (uint64_t thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      std::mt19937_64 random(thread);
-      std::vector<std::pair<CUdeviceptr, uint64_t>> live;
-      for (int call = 0; call < 4000; ++call) {
-        if (random() % 2 == 0 && live.size() < kMostLive) {
-          const uint64_t bytes = (random() % (kMost / 512) + 1) * 512;
-          raise(most_peak, at_most += bytes);
-          live.emplace_back(Allocate(bytes), bytes);
-          raise(least_peak, at_least += bytes);
-        } else if (!live.empty()) {
-          const auto [address, bytes] = live.back();
-          live.pop_back();
-          at_least -= bytes;
-          Free(address);
-          at_most -= bytes;
-        }
-        if (random() % 500 == 0) Get(pool_).Trim(0).value();
+  OnThreads(kThreads, [&](int thread) {
+    std::mt19937_64 random(static_cast<uint64_t>(thread));
+    std::vector<std::pair<CUdeviceptr, uint64_t>> live;
+    for (int call = 0; call < 4000; ++call) {
+      if (random() % 2 == 0 && live.size() < kMostLive) {
+        const uint64_t bytes = (random() % (kMost / 512) + 1) * 512;
+        raise(most_peak, at_most += bytes);
+        live.emplace_back(Allocate(bytes), bytes);
+        raise(least_peak, at_least += bytes);
+      } else if (!live.empty()) {
+        const auto [address, bytes] = live.back();
+        live.pop_back();
+        at_least -= bytes;
+        Free(address);
+        at_most -= bytes;
       }
-      for (const auto& [address, bytes] : live) Free(address);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      if (random() % 500 == 0) Get(pool_).Trim(0).value();
+    }
+    for (const auto& [address, bytes] : live) Free(address);
+  });
   const commpool_statistics counters = CountersOf(pool_);
   EXPECT_EQ(counters.allocated_bytes.current, 0u);
   EXPECT_GE(counters.allocated_bytes.peak, least_peak);

@@ -12,15 +12,21 @@
 namespace commpool::internal::testing {
 namespace {
 
-class Peers : public PoolTest {
+class WithAPeer : public PoolTest {
+ protected:
+  const PrimaryContext peer_ = DeviceCountOfTests() > 1 ? PrimaryContext::Retain(driver(), 1).value()
+                                                        : PrimaryContext();
+};
+
+class Peers : public WithAPeer {
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_DEVICES(2);
-    if (!Get(pool_).segments().peers.Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
-    ASSERT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
+    if (!Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+    ASSERT_TRUE(Revoke({1}).ok());
   }
 
-  CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
+  CUdeviceptr Allocate(uint64_t bytes) { return PoolTest::Allocate(pool_, bytes); }
   // Whether device 1 can read the memory, by a copy.
   bool PeerReads(CUdeviceptr address) {
     ContextGuard guard(driver(), peer_);
@@ -34,102 +40,88 @@ class Peers : public PoolTest {
 
   // Whether the driver lets the device read and write the memory.
   bool HasAccess(int device, CUdeviceptr address) {
-    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    unsigned long long flags = 0;
-    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
-    return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return AccessOf(device, address) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  Status Grant(const std::vector<int>& devices) { return Get(pool_).segments().peers.Grant(devices); }
+  Status Revoke(const std::vector<int>& devices) { return Get(pool_).segments().peers.Revoke(devices); }
+  // The driver refuses an access: the first, or a later one.
+  void ExpectTheGrantToFail(int skip = 0) {
+    const InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = skip});
+    EXPECT_EQ(Grant({1, 2}).code(), StatusCode::kDriverError);
   }
 
-  PrimaryContext peer_ = DeviceCountOfTests() > 1 ? PrimaryContext::Retain(driver(), 1).value() : PrimaryContext();
   PoolHandle pool_ = Create(Configured("shared"));
 };
 
 TEST_F(Peers, OfAnOldSegmentDoNotReachTheNewOneAtItsAddresses) {
-  const CUdeviceptr other = Allocate(2 * kMiB);
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+  Allocate(2 * kMiB);
+  ASSERT_TRUE(Grant({1}).ok());
   const CUdeviceptr before = Allocate(30 * kMiB);
   EXPECT_TRUE(HasAccess(1, before));
-  EXPECT_TRUE(runtime().Free(before).ok());
-  ASSERT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
+  Free(before);
+  ASSERT_TRUE(Revoke({1}).ok());
   ASSERT_EQ(Get(pool_).Trim(0).value(), 30 * kMiB);
   const CUdeviceptr after = Allocate(30 * kMiB);
   EXPECT_EQ(after, before);
   EXPECT_TRUE(HasAccess(0, after));
   EXPECT_FALSE(HasAccess(1, after));
-  for (const CUdeviceptr block : {other, after}) EXPECT_TRUE(runtime().Free(block).ok());
 }
 
 // A block that was just served waits for the fences of its last users, which no block names any more.
 TEST_F(Peers, KeepTheirFencesThroughAWaitForThePoolsDevice) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
-  PoolConfiguration configuration = Configured("limited");
-  configuration.limit_bytes = 30 * kMiB;
-  configuration.peers = {1};
-  const PoolHandle limited = Create(std::move(configuration));
-  const CUdeviceptr block = runtime().AllocateFrom(limited, 30 * kMiB, nullptr).value();
+  pool_ = CreateWith({.name = "limited", .peers = {1}, .limit_bytes = 30 * kMiB});
+  const CUdeviceptr block = Allocate(30 * kMiB);
   std::optional<HeldWork> work;
   {
     ContextGuard guard(driver(), peer_);
     work.emplace(driver(), nullptr, block);
     ASSERT_TRUE(runtime().RecordStream(block, nullptr).ok());
   }
-  EXPECT_TRUE(runtime().Free(block).ok());
-  EXPECT_EQ(runtime().AllocateFrom(limited, 30 * kMiB, nullptr).value(), block);
-  const BlockStore::Uses uses = Get(limited).blocks().NoteUses();
+  Free(block);
+  EXPECT_EQ(Allocate(30 * kMiB), block);
+  const BlockStore::Uses uses = Get(pool_).blocks().NoteUses();
   EXPECT_FALSE(uses.places.contains(1)) << "no block names the peer any more";
   for (const engine::Fence fence : uses.fences) EXPECT_TRUE(uses.places.contains(PlaceOf(fence)));
   {
-    BlockStore& blocks = Get(limited).blocks();
+    BlockStore& blocks = Get(pool_).blocks();
     MutexLock lock(blocks.mutex());
     EXPECT_EQ(blocks.engine().PendingFences().size(), 1u) << "and it has not passed";
   }
   work->End();
-  EXPECT_TRUE(runtime().Free(block).ok());
 }
 
 // The peer needs no grant: its context has peer access to all memory of cudaMalloc.
 TEST_F(Peers, OwnTheirDefaultStreamInMemoryOfCudaMalloc) {
-  PoolConfiguration configuration = Configured("linear");
-  configuration.backing.kind = BackingKind::kCuda;
-  const PoolHandle linear = Create(std::move(configuration));
+  pool_ = CreateWith({.name = "linear", .kind = BackingKind::kCuda});
   ContextGuard guard(driver(), peer_);
-  const CUdeviceptr block = runtime().AllocateFrom(linear, 2 * kMiB, nullptr).value();
-  {
-    BlockStore& blocks = Get(linear).blocks();
-    MutexLock lock(blocks.mutex());
-    EXPECT_EQ(PlaceOf(blocks.engine().heap().FindStart(block)->stream), 1);
-  }
-  EXPECT_TRUE(runtime().Free(block).ok());
+  const CUdeviceptr block = Allocate(2 * kMiB);
+  BlockStore& blocks = Get(pool_).blocks();
+  MutexLock lock(blocks.mutex());
+  EXPECT_EQ(PlaceOf(blocks.engine().heap().FindStart(block)->stream), 1);
 }
 
 TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
   const CUdeviceptr before = Allocate(2 * kMiB);
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
-  const CUdeviceptr after = Allocate(30 * kMiB);
+  ASSERT_TRUE(Grant({1}).ok());
   EXPECT_TRUE(PeerReads(before));
-  EXPECT_TRUE(PeerReads(after));
-  EXPECT_TRUE(runtime().Free(before).ok());
-  EXPECT_TRUE(runtime().Free(after).ok());
+  EXPECT_TRUE(PeerReads(Allocate(30 * kMiB)));
 }
 
 TEST_F(Peers, OfTheOptionsAreGrantedEverySegment) {
-  PoolConfiguration configuration = Configured("with peers");
-  configuration.peers = {0, 1};
-  if (DeviceCountOfTests() > 2) configuration.peers.push_back(1);  // at most one entry for each device
-  pool_ = Create(configuration);
-  const CUdeviceptr address = Allocate(kMiB);
-  EXPECT_TRUE(PeerReads(address));
-  EXPECT_TRUE(runtime().Free(address).ok());
+  std::vector<int> named = {0, 1};
+  if (DeviceCountOfTests() > 2) named.push_back(1);  // at most one entry for each device
+  pool_ = CreateWith({.name = "with peers", .peers = named});
+  EXPECT_TRUE(PeerReads(Allocate(kMiB)));
 }
 
 TEST_F(Peers, AGrantAgainMakesNoCall) {
-  const CUdeviceptr address = Allocate(kMiB);
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+  Allocate(kMiB);
+  ASSERT_TRUE(Grant({1}).ok());
   const uint64_t calls = CallCount("cuMemSetAccess");
-  EXPECT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
-  EXPECT_TRUE(Get(pool_).segments().peers.Grant({0}).ok()) << "its own device has access anyway";
+  EXPECT_TRUE(Grant({1}).ok());
+  EXPECT_TRUE(Grant({0}).ok()) << "its own device has access anyway";
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls);
-  EXPECT_TRUE(runtime().Free(address).ok());
 }
 
 TEST_F(Peers, AreGrantedASegmentInOneCall) {
@@ -137,74 +129,61 @@ TEST_F(Peers, AreGrantedASegmentInOneCall) {
   COMMPOOL_REQUIRE_DEVICES(3);
   const CUdeviceptr before = Allocate(30 * kMiB);
   uint64_t calls = CallCount("cuMemSetAccess");
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1, 2}).ok());
+  ASSERT_TRUE(Grant({1, 2}).ok());
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1);
   calls = CallCount("cuMemSetAccess");
   const CUdeviceptr after = Allocate(30 * kMiB);
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1) << "its own device and both peers";
   for (const CUdeviceptr address : {before, after}) {
     for (const int device : {0, 1, 2}) EXPECT_TRUE(HasAccess(device, address)) << device;
-    EXPECT_TRUE(runtime().Free(address).ok());
   }
 }
 
 TEST_F(Peers, MayBeNobody) {
-  EXPECT_TRUE(Get(pool_).segments().peers.Grant({}).ok());
-  EXPECT_TRUE(Get(pool_).segments().peers.Revoke({}).ok());
+  EXPECT_TRUE(Grant({}).ok());
+  EXPECT_TRUE(Revoke({}).ok());
 }
 
 TEST_F(Peers, ThatWereRevokedGetNoLaterSegment) {
   COMMPOOL_REQUIRE_EMULATOR("a refused access would cost the device its context");
-  const CUdeviceptr address = Allocate(kMiB);
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
-  ASSERT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
+  Allocate(kMiB);
+  ASSERT_TRUE(Grant({1}).ok());
+  ASSERT_TRUE(Revoke({1}).ok());
   const uint64_t calls = CallCount("cuMemSetAccess");
-  const CUdeviceptr later = Allocate(30 * kMiB);
+  Allocate(30 * kMiB);
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1) << "the pool's own device alone";
-  EXPECT_TRUE(runtime().Free(address).ok());
-  EXPECT_TRUE(runtime().Free(later).ok());
 }
 
 TEST_F(Peers, KeepTheirAccessToAllSegmentsWhereARevokeFails) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   const std::vector<CUdeviceptr> blocks = {Allocate(kMiB), Allocate(30 * kMiB)};
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+  ASSERT_TRUE(Grant({1}).ok());
   {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
-    const Status refused = Get(pool_).segments().peers.Revoke({1});
-    EXPECT_NE(refused.message().find("cuMemSetAccess"), std::string::npos) << refused.message();
+    ExpectFailure(Revoke({1}), StatusCode::kDriverError, "cuMemSetAccess");
   }
-  for (const CUdeviceptr block : blocks) {
-    EXPECT_TRUE(HasAccess(1, block));
-    EXPECT_TRUE(runtime().Free(block).ok());
-  }
+  for (const CUdeviceptr block : blocks) EXPECT_TRUE(HasAccess(1, block));
 }
 
 TEST_F(Peers, ThatWereNeverGrantedAreNotRevoked) {
-  ExpectFailure(Get(pool_).segments().peers.Revoke({1}), StatusCode::kNotFound, "never granted to device 1");
+  ExpectFailure(Revoke({1}), StatusCode::kNotFound, "never granted to device 1");
 }
 
 TEST_F(Peers, ThatDoNotExistAreRefusedAndNoneIsGranted) {
   for (const int nobody : {-1, DeviceCountOfTests(), 1000}) {
-    EXPECT_FALSE(Get(pool_).segments().peers.Grant({1, nobody}).ok()) << nobody;
-    EXPECT_EQ(Get(pool_).segments().peers.Revoke({1}).code(), StatusCode::kNotFound);
-    PoolConfiguration configuration = Configured("bad peer");
-    configuration.peers = {nobody};
-    EXPECT_FALSE(runtime().CreatePool(configuration).ok()) << nobody;
+    EXPECT_FALSE(Grant({1, nobody}).ok()) << nobody;
+    EXPECT_EQ(Revoke({1}).code(), StatusCode::kNotFound);
+    EXPECT_FALSE(runtime().CreatePool(ConfiguredWith({.name = "bad peer", .peers = {nobody}})).ok()) << nobody;
   }
 }
 
 TEST_F(Peers, AreAllRefusedWhereOneGrantFails) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   COMMPOOL_REQUIRE_DEVICES(3);
-  const CUdeviceptr address = Allocate(kMiB);
-  {
-    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
-    EXPECT_EQ(Get(pool_).segments().peers.Grant({1, 2}).code(), StatusCode::kDriverError);
-  }
-  EXPECT_EQ(Get(pool_).segments().peers.Revoke({1}).code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Get(pool_).segments().peers.Grant({1, 2}).ok());
-  EXPECT_TRUE(runtime().Free(address).ok());
+  Allocate(kMiB);
+  ExpectTheGrantToFail();
+  EXPECT_EQ(Revoke({1}).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(Grant({1, 2}).ok());
 }
 
 TEST_F(Peers, LoseWhatAFailedGrantGaveThem) {
@@ -212,41 +191,32 @@ TEST_F(Peers, LoseWhatAFailedGrantGaveThem) {
   COMMPOOL_REQUIRE_DEVICES(3);
   const std::vector<CUdeviceptr> addresses = {Allocate(30 * kMiB), Allocate(30 * kMiB)};  // one segment each
   for (int granted_before = 0; granted_before < 2; ++granted_before) {
-    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = granted_before});
-    EXPECT_EQ(Get(pool_).segments().peers.Grant({1, 2}).code(), StatusCode::kDriverError);
+    ExpectTheGrantToFail(granted_before);
     for (const CUdeviceptr address : addresses) {
       EXPECT_TRUE(HasAccess(0, address));
       EXPECT_FALSE(HasAccess(1, address)) << granted_before;
       EXPECT_FALSE(HasAccess(2, address)) << granted_before;
     }
   }
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1, 2}).ok());
-  for (const CUdeviceptr address : addresses) {
-    EXPECT_TRUE(HasAccess(1, address) && HasAccess(2, address));
-    EXPECT_TRUE(runtime().Free(address).ok());
-  }
+  ASSERT_TRUE(Grant({1, 2}).ok());
+  for (const CUdeviceptr address : addresses) EXPECT_TRUE(HasAccess(1, address) && HasAccess(2, address));
 }
 
 TEST_F(Peers, KeepWhatAnEarlierGrantGaveThem) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   COMMPOOL_REQUIRE_DEVICES(3);
   const CUdeviceptr address = Allocate(kMiB);
-  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
-  {
-    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
-    EXPECT_EQ(Get(pool_).segments().peers.Grant({1, 2}).code(), StatusCode::kDriverError);
-  }
+  ASSERT_TRUE(Grant({1}).ok());
+  ExpectTheGrantToFail();
   EXPECT_TRUE(HasAccess(1, address));
   EXPECT_FALSE(HasAccess(2, address));
-  EXPECT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
+  EXPECT_TRUE(Revoke({1}).ok());
   EXPECT_FALSE(HasAccess(1, address));
-  EXPECT_TRUE(runtime().Free(address).ok());
 }
 
 TEST_F(Peers, OfCudaMemoryAreNotThePoolsToRevoke) {
-  PoolConfiguration configuration = Configured("cuda");
-  configuration.backing.kind = BackingKind::kCuda;
-  ExpectFailure(Get(Create(configuration)).segments().peers.Revoke({1}), StatusCode::kFailedPrecondition, "pool cuda");
+  ExpectFailure(Get(CreateWith({.name = "cuda", .kind = BackingKind::kCuda})).segments().peers.Revoke({1}),
+                StatusCode::kFailedPrecondition, "pool cuda");
 }
 
 // A stream of the peer uses the memory.
@@ -255,7 +225,7 @@ class PeerStream : public Peers {
   void SetUp() override {
     Peers::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+    ASSERT_TRUE(Grant({1}).ok());
     ContextGuard guard(driver(), peer_);
     stream_ = std::make_unique<TestStream>();
   }
@@ -272,22 +242,17 @@ TEST_F(PeerStream, KeepsABlockUntilItsWorkIsDone) {
   const CUdeviceptr address = Allocate(kMiB);
   Work(address, kMiB);
   ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
-  Status freed = runtime().Free(address);
-  ASSERT_TRUE(freed.ok()) << freed.message();
+  Free(address);
   const CUdeviceptr next = Allocate(kMiB);
-  uint64_t wrong = kMiB;
   Fill(nullptr, next, kMiB, 2);
-  Compare(nullptr, next, kMiB, 2, &wrong);
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(wrong, 0u);
-  EXPECT_TRUE(runtime().Free(next).ok());
+  ExpectBytes(nullptr, next, kMiB, 2);
 }
 
 TEST_F(PeerStream, IsWaitedForBeforeASegmentGoes) {
   const CUdeviceptr address = Allocate(30 * kMiB);
   Work(address, 30 * kMiB);
   ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
-  ASSERT_TRUE(runtime().Free(address).ok());
+  Free(address);
   EXPECT_EQ(Get(pool_).Trim(0).value(), 30 * kMiB);
   EXPECT_EQ(cuda().cuStreamQuery(stream_->get()), CUDA_SUCCESS);
 }
@@ -295,24 +260,22 @@ TEST_F(PeerStream, IsWaitedForBeforeASegmentGoes) {
 TEST_F(PeerStream, IsWaitedForBeforeItsAccessEnds) {
   const CUdeviceptr address = Allocate(30 * kMiB);
   Work(address, 30 * kMiB);
-  EXPECT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
+  EXPECT_TRUE(Revoke({1}).ok());
   EXPECT_EQ(cuda().cuStreamQuery(stream_->get()), CUDA_SUCCESS);
-  EXPECT_TRUE(runtime().Free(address).ok());
 }
 
 // Once a thread destroyed an event while another thread asked for it.
 TEST_F(PeerStream, ServesFourThreadsThatFreeWhileThePoolIsTrimmed) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 500;
-  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   std::atomic<int> failed_frees{0};
   std::atomic<int> running{kThreads};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&] {
-      const ContextGuard guard(driver(), context);
+      const ContextGuard guard(driver(), context());
       for (int round = 0; round < kRounds; ++round) {
-        const CUdeviceptr address = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+        const CUdeviceptr address = Allocate(kMiB);
         Status status = runtime().RecordStream(address, stream_->get());
         if (status.ok()) status = runtime().Free(address);
         failed_frees += status.ok() ? 0 : 1;
@@ -348,45 +311,26 @@ struct Kind {
   Placement::Kind location;
 };
 
-class ReadOnlyPeers : public PoolTest, public ::testing::WithParamInterface<Kind> {
+class ReadOnlyPeers : public WithAPeer, public ::testing::WithParamInterface<Kind> {
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_DEVICES(2);
-    PoolConfiguration configuration = Configured("weights");
+    PoolConfiguration configuration = ConfiguredWith({.name = "weights", .mode = GetParam().mode, .peers = {1}});
     configuration.backing.grants = Grants::kRead;
     configuration.backing.placement.kind = GetParam().location;
-    configuration.mode = GetParam().mode;
-    configuration.peers = {1};
     Result<PoolHandle> made = runtime().CreatePool(std::move(configuration));
     if (made.status().code() == StatusCode::kNotSupported) GTEST_SKIP() << made.status().message();
     pool_ = made.value();
   }
 
-  // The end of an expandable pool releases its addresses.
-  ~ReadOnlyPeers() override {
-    if (pool_ != 0) static_cast<void>(runtime().DestroyPool(pool_));
-  }
-
   Pool& pool() { return Get(pool_); }
-  CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
+  CUdeviceptr Allocate(uint64_t bytes) { return PoolTest::Allocate(pool_, bytes); }
 
-  unsigned long long AccessOf(int device, CUdeviceptr address) {
-    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    unsigned long long flags = ~0ull;
-    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
-    return flags;
-  }
-  uint64_t WrongBytes(CUdeviceptr address, uint64_t bytes, uint8_t value) {
-    uint64_t wrong = bytes;
-    Compare(nullptr, address, bytes, value, &wrong);
-    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-    return wrong;
-  }
   // Expects that the pool's device writes to the first and the last page, and that device 1 reads both and writes none.
   void ExpectReadByThePeer(CUdeviceptr block, uint64_t bytes, uint8_t value) {
     for (const CUdeviceptr part : {block, block + bytes - kPart}) {
       Fill(nullptr, part, kPart, value);
-      ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+      Synchronize();
       ExpectReadAs(part, value);
     }
   }
@@ -395,16 +339,15 @@ class ReadOnlyPeers : public PoolTest, public ::testing::WithParamInterface<Kind
     EXPECT_EQ(AccessOf(1, part), CU_MEM_ACCESS_FLAGS_PROT_READ);
     {
       const ContextGuard guard(driver(), peer_);
-      EXPECT_EQ(WrongBytes(part, kPart, value), 0u);
+      ExpectBytes(nullptr, part, kPart, value);
       if (OnEmulator()) {  // on hardware a write costs the peer its context: peer_write_test.cc
         EXPECT_NE(cuda().cuMemsetD8Async(part, 1, kPart, nullptr), CUDA_SUCCESS);
       }
     }
-    EXPECT_EQ(WrongBytes(part, kPart, value), 0u);
+    ExpectBytes(nullptr, part, kPart, value);
   }
 
   static constexpr uint64_t kPart = 4096;
-  PrimaryContext peer_ = DeviceCountOfTests() > 1 ? PrimaryContext::Retain(driver(), 1).value() : PrimaryContext();
   PoolHandle pool_ = 0;
 };
 
@@ -424,18 +367,16 @@ TEST_P(ReadOnlyPeers, ReadWhatGrewBeforeAndAfterATrim) {
   ASSERT_GT(pool().Trim(0).value(), 0u);
   const CUdeviceptr again = Allocate(30 * kMiB);
   ExpectReadByThePeer(again, 30 * kMiB, 3);
-  for (const CUdeviceptr block : {small, again}) Free(block);
 }
 
 TEST_P(ReadOnlyPeers, ReadWhatASleepKept) {
   const CUdeviceptr block = Allocate(4 * kMiB);
   Fill(nullptr, block, 4 * kMiB, 7);
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Synchronize();
   ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
   ASSERT_TRUE(WakeAlone(pool()).ok());
   for (const CUdeviceptr part : {block, block + 4 * kMiB - kPart}) ExpectReadAs(part, 7);
   ExpectReadByThePeer(block, 4 * kMiB, 8);
-  Free(block);
 }
 
 TEST_P(ReadOnlyPeers, ReadAloneAfterALaterGrantToo) {
@@ -444,9 +385,8 @@ TEST_P(ReadOnlyPeers, ReadAloneAfterALaterGrantToo) {
   EXPECT_EQ(AccessOf(1, block), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   ASSERT_TRUE(pool().segments().peers.Grant({1}).ok());
   ExpectReadByThePeer(block, 2 * kMiB, 4);
-  EXPECT_NE(pool().segments().peers.Access().what.find("0 1:read"), std::string::npos)
-      << pool().segments().peers.Access().what;
-  Free(block);
+  const std::string access = pool().segments().peers.Access().what;
+  EXPECT_NE(access.find("0 1:read"), std::string::npos) << access;
 }
 
 TEST_P(ReadOnlyPeers, ReadPagesThatMoved) {
@@ -459,7 +399,6 @@ TEST_P(ReadOnlyPeers, ReadPagesThatMoved) {
   EXPECT_GT(pool().Statistics().moved_bytes, 0u);
   ExpectReadByThePeer(large, 16 * kMiB, 5);
   for (const size_t kept : {0, 2, 4, 6}) ExpectReadByThePeer(blocks[kept], 4 * kMiB, 6);
-  for (const CUdeviceptr block : {blocks[0], blocks[2], blocks[4], blocks[6], large}) Free(block);
 }
 
 }  // namespace

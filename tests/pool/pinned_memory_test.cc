@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -19,15 +17,25 @@ const CUstream kOfNone = COMMPOOL_NO_STREAM;
 class PinnedMemory : public PoolTest {
  protected:
   PoolHandle CreatePinned(engine::FreeOrder frees = engine::FreeOrder::kDeferred, Streams streams = Streams::kOutlive) {
-    PoolConfiguration configuration = Configured("pinned");
-    configuration.backing.kind = BackingKind::kPinned;
+    PoolConfiguration configuration =
+        ConfiguredWith({.name = "pinned", .kind = BackingKind::kPinned, .streams = streams, .deadline_ms = 5000});
     configuration.frees = frees;
-    configuration.streams = streams;
-    configuration.deadline_ms = 5000;
     return Create(configuration);
   }
   CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
-    return runtime().AllocateFrom(pool, bytes, stream).value();
+    return PoolTest::Allocate(pool, bytes, stream);
+  }
+  // The CPU would overwrite what the copy reads.
+  void ExpectNotServedBefore(HeldWork& copy, PoolHandle pool, CUdeviceptr block, CUstream stream, uint64_t bytes) {
+    EXPECT_NE(Allocate(pool, stream, bytes), block);
+    EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
+    EndAndReclaim(copy, pool);
+  }
+  void EndAndReclaim(HeldWork& copy, PoolHandle pool) {
+    copy.End();
+    Synchronize();
+    ExpectOk(Get(pool).mode().Reclaim().status());
+    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
   }
 
   const TestStream stream_;
@@ -37,42 +45,32 @@ class PinnedMemory : public PoolTest {
 TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
   for (const uint64_t bytes : {kBlock, uint64_t{4096}}) {
     const PoolHandle pool = CreatePinned();
-    const CUdeviceptr first = Allocate(pool, stream_.get(), bytes);
-    HeldWork copy(driver(), stream_.get(), first);
+    const CUdeviceptr first = Allocate(pool, stream_, bytes);
+    HeldWork copy(driver(), stream_, first);
     Free(first);
-    const CUdeviceptr second = Allocate(pool, stream_.get(), bytes);
-    EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
-    EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
-    copy.End();
-    Synchronize();
-    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
-    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+    ExpectNotServedBefore(copy, pool, first, stream_, bytes);
     CheckInvariants(Get(pool));
-    EXPECT_EQ(Allocate(pool, stream_.get(), bytes), first) << "it has passed, and is kept for the next request";
-    Free(first);
-    Free(second);
+    EXPECT_EQ(Allocate(pool, stream_, bytes), first) << "it has passed, and is kept for the next request";
   }
 }
 
 TEST_F(PinnedMemory, ServesAtOnceAndNeedsNoEventWhereItsStreamsAreIdle) {
   const PoolHandle pool = CreatePinned();
-  const CUdeviceptr first = Allocate(pool, stream_.get());
-  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  const CUdeviceptr first = Allocate(pool, stream_);
+  EXPECT_TRUE(runtime().RecordStream(first, other_).ok());
   uint64_t events = CallCount("cuEventRecord");
   Free(first);
   EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
-  EXPECT_EQ(Allocate(pool, stream_.get()), first);
+  EXPECT_EQ(Allocate(pool, stream_), first);
   EXPECT_EQ(CallCount("cuEventRecord"), events);
-  HeldWork copy(driver(), other_.get(), first);
-  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  HeldWork copy(driver(), other_, first);
+  EXPECT_TRUE(runtime().RecordStream(first, other_).ok());
   events = CallCount("cuEventRecord");
   Free(first);
   EXPECT_EQ(CallCount("cuEventRecord"), events + 1) << "one of both is at work";
-  const CUdeviceptr second = Allocate(pool, stream_.get());
-  EXPECT_NE(second, first);
+  EXPECT_NE(Allocate(pool, stream_), first);
   copy.End();
   Synchronize();
-  Free(second);
 }
 
 TEST_F(PinnedMemory, OfNoStreamServesAgainWithoutADriverCall) {
@@ -86,7 +84,6 @@ TEST_F(PinnedMemory, OfNoStreamServesAgainWithoutADriverCall) {
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     Free(first);
   }
-  CheckInvariants(Get(pool));
 }
 
 TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
@@ -94,17 +91,10 @@ TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
     const PoolHandle pool = CreatePinned();
     Free(Allocate(pool, kOfNone, bytes));  // the small one goes into this thread's cache, which serves it next
     const CUdeviceptr first = Allocate(pool, kOfNone, bytes);
-    HeldWork copy(driver(), other_.get(), first);
-    EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+    HeldWork copy(driver(), other_, first);
+    EXPECT_TRUE(runtime().RecordStream(first, other_).ok());
     Free(first);
-    const CUdeviceptr second = Allocate(pool, kOfNone, bytes);
-    EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
-    EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
-    copy.End();
-    Synchronize();
-    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
-    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
-    Free(second);
+    ExpectNotServedBefore(copy, pool, first, kOfNone, bytes);
   }
 }
 
@@ -112,96 +102,84 @@ TEST_F(PinnedMemory, OfNoStreamThatACaptureReadsIsNotServedBeforeItEnds) {
   const PoolHandle pool = CreatePinned();
   AnnouncedCapture capture;
   const CUdeviceptr block = Allocate(pool, kOfNone);
-  EXPECT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
-  EXPECT_TRUE(runtime().RecordStream(block, stream_.get()).ok());
+  EXPECT_TRUE(capture.Begin(runtime(), pool, stream_).ok());
+  EXPECT_TRUE(runtime().RecordStream(block, stream_).ok());
   Free(block);
   const CUdeviceptr other = Allocate(pool, kOfNone);
   EXPECT_NE(other, block);
   Free(other);
   EXPECT_TRUE(capture.End().ok());
-  capture.DestroyGraph();
 }
 
 TEST_F(PinnedMemory, OfNoStreamIsServedWhileAStreamCaptures) {
   const PoolHandle pool = CreatePinned();
-  const CUdeviceptr kept = Allocate(pool, stream_.get());  // the capture of the pool may not grow it
-  Free(kept);
+  Free(Allocate(pool, stream_));  // the capture of the pool may not grow it
   AnnouncedCapture capture;
-  EXPECT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
+  EXPECT_TRUE(capture.Begin(runtime(), pool, stream_).ok());
   const CUdeviceptr block = Allocate(pool, kOfNone);
   Free(block);
   EXPECT_EQ(Allocate(pool, kOfNone), block) << "no graph has it";
   Free(block);
   EXPECT_TRUE(capture.End().ok());
-  capture.DestroyGraph();
 }
 
 TEST_F(PinnedMemory, AloneMayBeOfNoStream) {
   const PoolHandle ordered = CreatePinned(engine::FreeOrder::kOrdered);
   const PoolHandle of_device = Create(Configured("device"));
   for (const PoolHandle pool : {ordered, of_device}) {
-    ExpectFailure(runtime().AllocateFrom(pool, kBlock, kOfNone).status(), StatusCode::kInvalidArgument,
-                  "COMMPOOL_NO_STREAM");
+    ExpectFailure(TryAllocate(pool, kBlock, kOfNone).status(), StatusCode::kInvalidArgument, "COMMPOOL_NO_STREAM");
   }
   const CUdeviceptr block = Allocate(CreatePinned(), kOfNone);
   for (const Status& status : {runtime().RecordStream(block, kOfNone), runtime().PromiseStream(kOfNone),
                                runtime().ReleaseStream(kOfNone), runtime().Allocate(0, kBlock, kOfNone).status()}) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
   }
-  Free(block);
 }
 
 TEST_F(PinnedMemory, IsThatOfTwoStepsAtMostWhereEachEndsBeforeTheNext) {
   const PoolHandle pool = CreatePinned();
   for (int step = 0; step < 20; ++step) {
     for (const uint64_t bytes : {kBlock, uint64_t{20000}, 9 * kMiB}) {
-      const CUdeviceptr block = Allocate(pool, stream_.get(), bytes);
-      HeldWork copy(driver(), stream_.get(), block);
+      const CUdeviceptr block = Allocate(pool, stream_, bytes);
+      HeldWork copy(driver(), stream_, block);
       copy.End();
       Free(block);
     }
     Synchronize();
   }
-  EXPECT_LE(CountersOf(pool).reserved_bytes.current, 2 * (kBlock + 2 * kMiB + 9 * kMiB));
+  EXPECT_LE(Reserved(pool), 2 * (kBlock + 2 * kMiB + 9 * kMiB));
 }
 
 TEST_F(PinnedMemory, WaitsForEveryStreamThatUsedABlock) {
   const PoolHandle pool = CreatePinned();
-  const CUdeviceptr first = Allocate(pool, stream_.get());
-  HeldWork copy(driver(), other_.get(), first);
-  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  const CUdeviceptr first = Allocate(pool, stream_);
+  HeldWork copy(driver(), other_, first);
+  EXPECT_TRUE(runtime().RecordStream(first, other_).ok());
   Free(first);
-  const CUdeviceptr second = Allocate(pool, stream_.get());
-  EXPECT_NE(second, first);
+  EXPECT_NE(Allocate(pool, stream_), first);
   copy.End();
   Synchronize();
-  EXPECT_EQ(Allocate(pool, other_.get()), first) << "any stream's";
-  Free(first);
-  Free(second);
+  EXPECT_EQ(Allocate(pool, other_), first) << "any stream's";
 }
 
 TEST_F(PinnedMemory, ServesNoOtherStreamBehindAWaitOfTheDevice) {
   const PoolHandle pool = CreatePinned();
-  const CUdeviceptr first = Allocate(pool, stream_.get());
-  HeldWork copy(driver(), stream_.get(), first);
+  const CUdeviceptr first = Allocate(pool, stream_);
+  HeldWork copy(driver(), stream_, first);
   Free(first);
   const uint64_t waits = CallCount("cuStreamWaitEvent");
-  const CUdeviceptr second = Allocate(pool, other_.get());
-  EXPECT_NE(second, first);
+  EXPECT_NE(Allocate(pool, other_), first);
   EXPECT_EQ(CallCount("cuStreamWaitEvent"), waits);
   copy.End();
   Synchronize();
-  Free(second);
 }
 
 TEST_F(PinnedMemory, ServesAtOnceWhereTheProgramKeepsToTheStreamsOrder) {
   const PoolHandle pool = CreatePinned(engine::FreeOrder::kOrdered);
-  const CUdeviceptr first = Allocate(pool, stream_.get());
-  HeldWork copy(driver(), stream_.get(), first);
+  const CUdeviceptr first = Allocate(pool, stream_);
+  HeldWork copy(driver(), stream_, first);
   Free(first);
-  EXPECT_EQ(Allocate(pool, stream_.get()), first);
-  copy.End();
-  Free(first);
+  EXPECT_EQ(Allocate(pool, stream_), first);
 }
 
 // The CPU writes while the capture is made, and both copies read when the graph runs.
@@ -209,37 +187,32 @@ TEST_F(PinnedMemory, IsNotReusedInACaptureThatFreedIt) {
   const PoolHandle pool = CreatePinned();
   ASSERT_TRUE(Get(pool).mode().Reserve(4 * kBlock).ok());
   AnnouncedCapture capture;
-  ASSERT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
-  const CUdeviceptr first = Allocate(pool, stream_.get());
+  ASSERT_TRUE(capture.Begin(runtime(), pool, stream_).ok());
+  const CUdeviceptr first = Allocate(pool, stream_);
   Free(first);
-  const CUdeviceptr second = Allocate(pool, stream_.get());
+  const CUdeviceptr second = Allocate(pool, stream_);
   EXPECT_NE(second, first);
   Free(second);
   EXPECT_TRUE(capture.End().ok());
   CheckInvariants(Get(pool));
-  capture.DestroyGraph();
 }
 
 // A free that asked the capturing stream how far it is, or recorded an event on it, would break the capture.
 TEST_F(PinnedMemory, FreedInACaptureThatNobodyAnnouncedServesAfterIt) {
   const PoolHandle pool = CreatePinned();
   for (const CUstream captured : {stream_.get(), other_.get()}) {
-    const CUdeviceptr first = Allocate(pool, stream_.get());
-    EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+    const CUdeviceptr first = Allocate(pool, stream_);
+    EXPECT_TRUE(runtime().RecordStream(first, other_).ok());
     HeldWork copy(driver(), captured, first);
     ASSERT_EQ(cuda().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     Free(first);
     EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EndAndDropGraph(captured);
-    const CUdeviceptr second = Allocate(pool, stream_.get());
+    const CUdeviceptr second = Allocate(pool, stream_);
     EXPECT_NE(second, first) << "the copy that was submitted before has not passed";
-    copy.End();
-    Synchronize();
-    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
-    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
-    EXPECT_EQ(Allocate(pool, stream_.get()), first);
-    Free(first);
-    Free(second);
+    EndAndReclaim(copy, pool);
+    EXPECT_EQ(Allocate(pool, stream_), first);
+    FreeAll({first, second});
     EXPECT_TRUE(Get(pool).Trim(0).ok());
   }
 }
@@ -250,8 +223,8 @@ TEST_F(PinnedMemory, OfAStreamThatIsGoneServesAfterAWaitForTheDevice) {
   for (int round = 0; round < 40; ++round) {
     const CUstream gone = NewStream();
     Free(Allocate(pool, gone, 8 * kMiB));
-    ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
-    most = std::max(most, CountersOf(pool).reserved_bytes.current);
+    DestroyStream(gone);
+    most = std::max(most, Reserved(pool));
   }
   EXPECT_LE(most, 64 * kMiB) << "320 MiB were allocated, 8 MiB at a time";
 }
@@ -259,41 +232,37 @@ TEST_F(PinnedMemory, OfAStreamThatIsGoneServesAfterAWaitForTheDevice) {
 TEST_F(PinnedMemory, IsTakenByExactSize) {
   const PoolHandle pool = CreatePinned();
   uint64_t seed = 7;
-  std::vector<CUdeviceptr> blocks;
   for (int block = 0; block < 300; ++block) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     const uint64_t bytes = block % 3 == 0 ? 1 + (seed >> 33) % (64 * kKiB) : kMiB + (seed >> 33) % (40 * kMiB);
-    blocks.push_back(Allocate(pool, stream_.get(), bytes));
+    Allocate(pool, stream_, bytes);
   }
   const commpool_statistics counters = CountersOf(pool);
   const double ratio =
       static_cast<double>(counters.reserved_bytes.current) / static_cast<double>(counters.requested_bytes.current);
   RecordProperty("resident_of_requested", std::to_string(ratio));
   EXPECT_LE(ratio, 1.01);
-  for (const CUdeviceptr block : blocks) Free(block);
 }
 
 TEST_F(PinnedMemory, ThatComesBackIsTheHostsAgain) {
   const PoolHandle pool = CreatePinned();
-  Free(Allocate(pool, stream_.get()));
+  Free(Allocate(pool, stream_));
   EXPECT_EQ(Get(pool).Trim(0).value(), kBlock);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+  EXPECT_EQ(Reserved(pool), 0u);
 }
 
 TEST_F(PinnedMemory, IsReadAndWrittenByCpuAndDevices) {
   const PoolHandle pool = CreatePinned();
-  const CUdeviceptr block = Allocate(pool, stream_.get());
+  const CUdeviceptr block = Allocate(pool, stream_);
   std::memset(reinterpret_cast<void*>(block), 0x3c, kBlock);
-  ExpectBytes(stream_.get(), block, kBlock, 0x3c);
-  Free(block);
+  ExpectBytes(stream_, block, kBlock, 0x3c);
 }
 
 TEST_F(PinnedMemory, BeyondTheHostsIsOutOfMemoryAndThePoolGoesOn) {
   ASSERT_EQ(EmulatorSetting("host_memory"), "8GiB") << "BUILD sets it";
   const PoolHandle pool = CreatePinned();
-  ExpectFailure(runtime().AllocateFrom(pool, 9 * kGiB, stream_.get()).status(), StatusCode::kOutOfMemory,
-                "cuMemHostAlloc of 9 GiB");
-  Free(Allocate(pool, stream_.get()));
+  ExpectFailure(TryAllocate(pool, 9 * kGiB, stream_).status(), StatusCode::kOutOfMemory, "cuMemHostAlloc of 9 GiB");
+  Free(Allocate(pool, stream_));
 }
 
 TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
@@ -302,9 +271,8 @@ TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
   const PoolHandle pool = Create(configuration);
   EXPECT_EQ(Get(pool).segments().backing->Facts().what,
             "host NUMA node 1, bound and registered, no handle, node not proven");
-  const CUdeviceptr block = Allocate(pool, stream_.get(), 5 * kMiB + 1);
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 5 * kMiB + 4096);
-  Free(block);
+  Allocate(pool, stream_, 5 * kMiB + 1);
+  EXPECT_EQ(Reserved(pool), 5 * kMiB + 4096);
   configuration.backing.placement.numa_node = 63;
   ExpectFailure(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "no host NUMA node 63");
 }
@@ -313,7 +281,7 @@ TEST_F(PinnedMemory, CountsOnTheHostAndNotOnTheDevice) {
   runtime().devices().Get(0).value()->account().SetLimit(kMiB);
   const PoolHandle pool = CreatePinned();
   EXPECT_EQ(Get(pool).segments().backing->Facts().what, "host");
-  Free(Allocate(pool, stream_.get()));
+  Free(Allocate(pool, stream_));
 }
 
 }  // namespace

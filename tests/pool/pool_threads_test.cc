@@ -1,10 +1,10 @@
 // Several threads use one pool: each finds its own data in its blocks, and the books balance afterwards.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -12,43 +12,33 @@ namespace {
 constexpr int kThreads = 4;
 constexpr int kRounds = 60;
 
-class PoolThreads : public PoolTest {};
+using PoolThreads = PoolTest;
 
 TEST_F(PoolThreads, AllocateFreeTrimAndReadStatistics) {
   const PoolHandle pool = Create(Configured("crowded"));
-  std::vector<std::unique_ptr<TestStream>> streams;
-  for (int thread = 0; thread < kThreads; ++thread) streams.push_back(std::make_unique<TestStream>());
-  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  const std::array<TestStream, kThreads> streams;
   std::vector<uint64_t> wrong(kThreads * kRounds, 0);
-  const auto work = [&](int thread) {
-    ContextGuard guard(driver(), context);
-    const CUstream stream = streams[thread]->get();
+  OnThreads(kThreads, [&](int thread) {
+    const ContextGuard guard(driver(), context());
+    const CUstream stream = streams[thread];
     for (int round = 0; round < kRounds; ++round) {
       const uint64_t bytes = (round % 7 + 1) * 100 * kKiB;
-      const CUdeviceptr address = runtime().AllocateFrom(pool, bytes, stream).value();
+      const CUdeviceptr address = Allocate(pool, bytes, stream);
       const auto value = static_cast<uint8_t>(thread * kRounds + round);
       Fill(stream, address, 4096, value);
       Compare(stream, address, 4096, value, &wrong[thread * kRounds + round]);
-      if (round % 5 == 0) {
-        EXPECT_TRUE(runtime().RecordStream(address, streams[(thread + 1) % kThreads]->get()).ok());
-      }
-      EXPECT_TRUE(runtime().Free(address).ok());
-      if (round % 20 == 0) {
-        EXPECT_TRUE(Get(pool).Trim(4 * kMiB).ok());
-      }
+      if (round % 5 == 0) ExpectOk(runtime().RecordStream(address, streams[(thread + 1) % kThreads]));
+      Free(address);
+      if (round % 20 == 0) ExpectOk(Get(pool).Trim(4 * kMiB).status());
       if (round % 10 == 0) {
         EXPECT_LE(CountersOf(pool).allocated_blocks.current, uint64_t{kThreads});
       }
     }
-  };
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
-  for (std::thread& thread : threads) thread.join();
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  });
+  Synchronize();
   EXPECT_EQ(wrong, std::vector<uint64_t>(kThreads * kRounds, 0));
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.total, uint64_t{kThreads * kRounds});
-  CheckInvariants(Get(pool));
 }
 
 TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
@@ -57,11 +47,8 @@ TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
   std::atomic<bool> over{false};
   const auto work = [&](int thread) {
     for (int round = 0; !over; ++round) {
-      const CUdeviceptr address = runtime().AllocateFrom(pool, (round % 7 + 1) * 4 * kKiB, nullptr).value();
-      EXPECT_TRUE(runtime().Free(address).ok());
-      if (thread == 0 && round % 64 == 0) {
-        EXPECT_TRUE(Get(pool).Trim(4 * kMiB).ok());
-      }
+      Free(Allocate(pool, (round % 7 + 1) * 4 * kKiB));
+      if (thread == 0 && round % 64 == 0) ExpectOk(Get(pool).Trim(4 * kMiB).status());
     }
   };
   std::vector<std::thread> threads;
@@ -82,7 +69,6 @@ TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
 
 // Hits every moment of the other thread's call: a little later in each round.
 TEST_F(PoolThreads, LeaveNothingWhereOneReservesAndOneDestroys) {
-  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   for (int round = 0; round < 500; ++round) {
     const PoolHandle handle = Create(Configured("short-lived"));
     const std::shared_ptr<Pool> pool = runtime().pools().Find(handle).value();
@@ -93,13 +79,13 @@ TEST_F(PoolThreads, LeaveNothingWhereOneReservesAndOneDestroys) {
       }
     };
     std::thread other([&] {
-      ContextGuard guard(driver(), context);
+      const ContextGuard guard(driver(), context());
       meet();
       static_cast<void>(pool->mode().Reserve(8 * kMiB));
     });
     meet();
     for (std::atomic<int> turn = 0; turn < 20 * round;) ++turn;
-    EXPECT_TRUE(runtime().DestroyPool(handle).ok());
+    Destroy(handle);
     other.join();
     ASSERT_EQ(pool->Statistics().reserved_bytes.current, 0u) << round;
   }
@@ -108,19 +94,16 @@ TEST_F(PoolThreads, LeaveNothingWhereOneReservesAndOneDestroys) {
 TEST_F(PoolThreads, ScopesRouteEachThreadToItsOwnPool) {
   std::vector<PoolHandle> pools;
   for (int thread = 0; thread < kThreads; ++thread) pools.push_back(Create(Configured("own")));
-  const auto work = [&](int thread) {
+  OnThreads(kThreads, [&](int thread) {
     for (int round = 0; round < kRounds; ++round) {
       const std::shared_ptr<Pool> own = runtime().pools().Find(pools[thread]).value();
       const ScopeHandle scope = runtime().scopes().Begin({own}).value();
       const CUdeviceptr address = runtime().Allocate(0, kMiB, nullptr).value();
       EXPECT_EQ(runtime().addresses().OwnerOf(address).value(), own);
-      EXPECT_TRUE(runtime().Free(address).ok());
+      Free(address);
       EXPECT_TRUE(runtime().scopes().End(scope).ok());
     }
-  };
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
-  for (std::thread& thread : threads) thread.join();
+  });
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ class PoolRecording : public PoolTest {
     runtime().recorder().Stop();
     return ReadRecording(folder_.File());
   }
-  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes) { return runtime().AllocateFrom(pool, bytes, nullptr).value(); }
 
  private:
   const Folder folder_;
@@ -27,7 +26,7 @@ class PoolRecording : public PoolTest {
 
 TEST_F(PoolRecording, NamesAPoolAndItsEnd) {
   const PoolHandle pool = Create(Configured("activations"));
-  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  Destroy(pool);
   const auto read = Recorded();
   const auto made = read.All<recording::PoolMade>();
   ASSERT_EQ(made.size(), 1u);
@@ -43,7 +42,7 @@ TEST_F(PoolRecording, SaysWhatPoolsOfABudgetShareAndAtMost) {
   configuration.budget = "kv";
   const PoolHandle pages = Create(configuration);
   const PoolHandle scales = Create(configuration);
-  const CUdeviceptr block = Allocate(pages, 16 * kMiB);
+  Allocate(pages, 16 * kMiB);
   Free(Allocate(scales, 8 * kMiB));
   ASSERT_TRUE(Get(scales).Trim(0).ok());
   Free(Allocate(Create(Configured("outside")), 128 * kMiB));
@@ -58,7 +57,6 @@ TEST_F(PoolRecording, SaysWhatPoolsOfABudgetShareAndAtMost) {
   EXPECT_EQ(of_pages.budget_peak, 24 * kMiB);
   EXPECT_EQ(of_pages.budget_limit, 64 * kMiB);
   EXPECT_EQ(outside.budget_limit, 0u);
-  Free(block);
 }
 
 TEST_F(PoolRecording, HasLargeBlocksOneByOneInTheirSegments) {
@@ -113,22 +111,16 @@ TEST_F(PoolRecording, CountsInASliceWhatItsPlaceAmongTheEntriesHas) {
 
 // What an expandable pool has is the sum of the ranges that came and went.
 TEST_F(PoolRecording, FollowsThePagesOfAnExpandablePool) {
-  PoolConfiguration configuration = Configured("expandable");
-  configuration.mode = Mode::kExpandable;
-  const PoolHandle pool = Create(std::move(configuration));
+  const PoolHandle pool = CreateWith({.name = "expandable", .mode = Mode::kExpandable});
   std::vector<CUdeviceptr> blocks;
   for (const uint64_t mebibytes : {3, 9, 5, 20}) blocks.push_back(Allocate(pool, mebibytes * kMiB));
-  Free(blocks[1]);
-  Free(blocks[2]);
+  FreeAll({blocks[1], blocks[2]});
   blocks.push_back(Allocate(pool, 30 * kMiB));
   for (const size_t place : {0, 3, 4}) Free(blocks[place]);
-  const auto reserved = [&] { return CountersOf(pool).reserved_bytes.current; };
-  const uint64_t before = reserved();
+  const uint64_t before = Reserved(pool);
   ASSERT_TRUE(Get(pool).Trim(8 * kMiB).ok());
-  const uint64_t after = reserved();
+  const uint64_t after = Reserved(pool);
   EXPECT_LT(after, before);
-  runtime().recorder().Stop();
-  ASSERT_TRUE(runtime().DestroyPool(pool).ok());  // an open one keeps its addresses
   const auto read = Recorded();
   uint64_t bytes = 0;
   for (const auto& made : read.All<recording::SegmentMade>()) bytes += made.bytes;
@@ -181,10 +173,7 @@ TEST_F(PoolRecording, ShowsSleepsWakesScopesAndGrowths) {
 }
 
 TEST_F(PoolRecording, ASearchThatFailsSaysWhoHoldsWhat) {
-  PoolConfiguration configuration = Configured("limited");
-  configuration.limit_bytes = 8 * kMiB;
-  const PoolHandle pool = Create(std::move(configuration));
-  EXPECT_FALSE(runtime().AllocateFrom(pool, 16 * kMiB, nullptr).ok());
+  EXPECT_FALSE(TryAllocate(CreateWith({.name = "limited", .limit_bytes = 8 * kMiB}), 16 * kMiB).ok());
   const auto read = Recorded();
   bool told = false;
   for (const auto& span : read.All<recording::SpanEnded>()) {

@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -31,36 +30,14 @@ std::shared_ptr<const Driver> SlowDriver() {
   return slow;
 }
 
-class ReleasedStreams : public DriverTest {
+class ReleasedStreams : public PoolTest {
  protected:
-  ReleasedStreams()
-      : context_(PrimaryContext::Retain(driver(), 0).value()),
-        current_(driver(), context_),
-        runtime_(SlowDriver()),
-        pool_(Create()),
-        home_(NewStream()) {
-    recorded_too_late = 0;
-  }
-  ~ReleasedStreams() override {
-    Release(home_);
-    EXPECT_TRUE(runtime_.pools().Find(pool_).value()->Trim(0).ok());
-  }
+  ReleasedStreams() : PoolTest(SlowDriver()) { recorded_too_late = 0; }
 
-  PoolHandle Create() {
-    PoolConfiguration configuration;
-    configuration.name = "shared";
-    configuration.streams = Streams::kOutlive;
-    return runtime_.CreatePool(std::move(configuration)).value();
-  }
-  static CUstream NewStream() {
-    CUstream stream = nullptr;
-    EXPECT_EQ(SharedDriver()->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-  }
   void Release(CUstream stream) {
-    EXPECT_TRUE(runtime_.ReleaseStream(stream).ok());
+    ExpectOk(runtime().ReleaseStream(stream));
     if (stream == watched) released = true;
-    EXPECT_EQ(SharedDriver()->cuda.cuStreamDestroy(stream), CUDA_SUCCESS);
+    DestroyStream(stream);
   }
   CUstream NewWatchedStream() {
     recording = false;
@@ -70,26 +47,23 @@ class ReleasedStreams : public DriverTest {
   }
   // A block of home_ that the stream uses too.
   CUdeviceptr AllocateFor(CUstream stream) {
-    const CUdeviceptr address = runtime_.AllocateFrom(pool_, 64 * kKiB, home_).value();
-    EXPECT_TRUE(runtime_.RecordStream(address, stream).ok());
+    const CUdeviceptr address = Allocate(pool_, 64 * kKiB, home_);
+    ExpectOk(runtime().RecordStream(address, stream));
     return address;
   }
-  void Free(CUdeviceptr address) {
-    ContextGuard guard(driver(), context_);
-    ExpectOk(runtime_.Free(address));
+  void FreeOnAnyThread(CUdeviceptr address) {
+    const ContextGuard guard(driver(), context());
+    Free(address);
   }
 
-  const PrimaryContext context_;
-  const ContextGuard current_;
-  Runtime runtime_;
-  const PoolHandle pool_;
-  const CUstream home_;
+  const PoolHandle pool_ = Create(Configured("shared"));
+  const TestStream home_;
 };
 
 TEST_F(ReleasedStreams, AreRecordedOnBeforeTheReleaseReturns) {
   const CUstream stream = NewWatchedStream();
   const CUdeviceptr address = AllocateFor(stream);
-  std::thread frees([&] { Free(address); });
+  std::thread frees([&] { FreeOnAnyThread(address); });
   while (!recording) std::this_thread::yield();
   Release(stream);
   frees.join();
@@ -102,8 +76,7 @@ TEST_F(ReleasedStreams, AreNotRecordedOnAfterwards) {
   Release(stream);
   Free(address);
   EXPECT_FALSE(recording);
-  EXPECT_EQ(runtime_.AllocateFrom(pool_, 64 * kKiB, home_).value(), address) << "nothing waits for the stream";
-  Free(address);
+  EXPECT_EQ(Allocate(pool_, 64 * kKiB, home_), address) << "nothing waits for the stream";
 }
 
 TEST_F(ReleasedStreams, AreReleasedWhileManyThreadsFree) {
@@ -114,42 +87,33 @@ TEST_F(ReleasedStreams, AreReleasedWhileManyThreadsFree) {
     std::vector<std::thread> threads;
     for (int thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&, thread] {
-        Free(addresses[2 * thread]);
-        Free(addresses[2 * thread + 1]);
+        FreeOnAnyThread(addresses[2 * thread]);
+        FreeOnAnyThread(addresses[2 * thread + 1]);
       });
     }
     Release(stream);
     for (std::thread& thread : threads) thread.join();
   }
   EXPECT_EQ(recorded_too_late.load(), 0);
-  Pool& pool = *runtime_.pools().Find(pool_).value();
-  CheckInvariants(pool);
-  EXPECT_EQ(pool.Statistics().allocated_blocks.current, 0u);
+  EXPECT_EQ(CountersOf(pool_).allocated_blocks.current, 0u);
 }
 
 // While a stream captures, only its handle tells which stream it is.
 TEST_F(ReleasedStreams, AreNotTakenForDeadOnesThatHadTheirHandle) {
   COMMPOOL_REQUIRE_EMULATOR("it gives the handle again");
-  PoolConfiguration configuration;
-  configuration.name = "dying streams";
-  const PoolHandle pool = runtime_.CreatePool(std::move(configuration)).value();
+  const PoolHandle pool = CreateWith({.name = "dying streams", .streams = Streams::kMayDie});
   const CUstream dead = NewStream();
-  ASSERT_TRUE(runtime_.Free(runtime_.AllocateFrom(pool, 3 * kMiB, dead).value()).ok());
-  ASSERT_EQ(driver().cuda.cuStreamDestroy(dead), CUDA_SUCCESS);
+  Free(Allocate(pool, 3 * kMiB, dead));
+  DestroyStream(dead);
   const CUstream again = NewStream();
   ASSERT_EQ(again, dead);
-  ASSERT_EQ(driver().cuda.cuStreamBeginCapture(again, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-  EXPECT_TRUE(runtime_.PromiseStream(again).ok());
-  CUgraph graph = nullptr;
-  EXPECT_EQ(driver().cuda.cuStreamEndCapture(again, &graph), CUDA_SUCCESS);
-  EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(again, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime().PromiseStream(again).ok());
+  EndAndDropGraph(again);
   Release(again);
-  Pool& there = *runtime_.pools().Find(pool).value();
-  {
-    MutexLock lock(there.blocks().mutex());
-    EXPECT_FALSE(there.blocks().engine().StrandedBytes().empty()) << "nobody has waited for the dead stream";
-  }
-  EXPECT_TRUE(there.Trim(0).ok());
+  BlockStore& blocks = Get(pool).blocks();
+  MutexLock lock(blocks.mutex());
+  EXPECT_FALSE(blocks.engine().StrandedBytes().empty()) << "nobody has waited for the dead stream";
 }
 
 }  // namespace

@@ -17,21 +17,20 @@ class RememberedRoutes : public PoolTest {
   RememberedRoutes() {
     for (const CUstream stream : {first_.get(), second_.get(), CUstream{nullptr}}) {
       for (const PoolHandle pool : {runtime().DefaultPool(0).value(), one_, other_}) {
-        for (const uint64_t bytes : {512, 4096, 65536}) {  // every pool needs a cache for every stream
-          EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(pool, bytes, stream).value()).ok());
-        }
+        // Every pool needs a cache for every stream.
+        for (const uint64_t bytes : {512, 4096, 65536}) Free(Allocate(pool, bytes, stream));
       }
     }
   }
 
   ScopeHandle Begin(PoolHandle pool, ScopeFilter filter = ScopeFilter::kThread, SizeRange sizes = {}) {
-    return runtime()
-        .scopes()
-        .Begin(
-            {runtime().pools().Find(pool).value(), filter, runtime().NameOf(first_.get(), 0).value().identity, sizes})
-        .value();
+    const StreamKey stream = runtime().NameOf(first_, 0).value().identity;
+    return runtime().scopes().Begin({runtime().pools().Find(pool).value(), filter, stream, sizes}).value();
   }
   void End(ScopeHandle scope) { EXPECT_TRUE(runtime().scopes().End(scope).ok()); }
+  CUdeviceptr AtOnce(Target target, uint64_t bytes, CUstream stream) {
+    return Counted(runtime().AllocateAtOnce(target, bytes, stream));
+  }
   std::string NameOf(CUdeviceptr address) { return runtime().addresses().OwnerOf(address).value()->name(); }
 
   // Which pool serves: the first call must look, later calls take the fast path, and all agree with the scopes.
@@ -40,11 +39,11 @@ class RememberedRoutes : public PoolTest {
     if (const auto caught = runtime().scopes().Route({0, runtime().NameOf(stream, 0).value().identity, bytes}))
       server = Get(caught->pool).name();
     for (int time = 0; time < 3; ++time) {
-      CUdeviceptr address = runtime().AllocateAtOnce(Target::Device(0), bytes, stream);
+      CUdeviceptr address = AtOnce(Target::Device(0), bytes, stream);
       served_at_once_ += address != 0 ? 1 : 0;
-      if (address == 0) address = runtime().Allocate(0, bytes, stream).value();
+      if (address == 0) address = Counted(runtime().Allocate(0, bytes, stream).value());
       EXPECT_EQ(NameOf(address), server);
-      EXPECT_TRUE(runtime().Free(address).ok());
+      Free(address);
     }
     return server;
   }
@@ -60,57 +59,52 @@ class RememberedRoutes : public PoolTest {
 TEST_F(RememberedRoutes, OfAStreamStayBesideThatOfFrees) {
   const std::array<TestStream, 128> streams;
   for (const TestStream& stream : streams) {
-    ASSERT_TRUE(runtime().Free(runtime().AllocateFrom(one_, 2 * kMiB, stream.get()).value()).ok());
+    Free(Allocate(one_, 2 * kMiB, stream));
     ASSERT_TRUE(Get(one_).blocks().WaitForDevice().ok());  // now and then a pending fence takes the long way
-    const CUdeviceptr at_once = runtime().AllocateAtOnce(Target::Pool(one_), 2 * kMiB, stream.get());
+    const CUdeviceptr at_once = AtOnce(Target::Pool(one_), 2 * kMiB, stream);
     ASSERT_NE(at_once, 0u) << "the free pushed out the route of stream " << &stream - streams.data();
-    EXPECT_TRUE(runtime().Free(at_once).ok());
+    Free(at_once);
   }
 }
 
 TEST_F(RememberedRoutes, ServeTheNextAllocation) {
-  ServedBy(4096, first_.get());
+  ServedBy(4096, first_);
   served_at_once_ = 0;
-  ServedBy(4096, first_.get());
-  ServedBy(512, first_.get());
+  ServedBy(4096, first_);
+  ServedBy(512, first_);
   EXPECT_EQ(served_at_once_, 6) << "sizes that no scope tells apart are alike";
   const ScopeHandle scope = Begin(one_);
-  EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), 4096, first_.get()), 0u) << "a scope has begun";
-  EXPECT_EQ(ServedBy(4096, first_.get()), "one");
+  EXPECT_EQ(AtOnce(Target::Device(0), 4096, first_), 0u) << "a scope has begun";
+  EXPECT_EQ(ServedBy(4096, first_), "one");
   End(scope);
-  EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), 4096, first_.get()), 0u) << "it has ended";
-  EXPECT_EQ(ServedBy(4096, first_.get()), "default");
+  EXPECT_EQ(AtOnce(Target::Device(0), 4096, first_), 0u) << "it has ended";
+  EXPECT_EQ(ServedBy(4096, first_), "default");
 }
 
 TEST_F(RememberedRoutes, ServeTheLargestSizeOfCachesAndNoLarger) {
-  ServedBy(engine::kSmallBytes, first_.get());
+  ServedBy(engine::kSmallBytes, first_);
   EXPECT_GE(served_at_once_, 1);
   for (const uint64_t bytes : {uint64_t{0}, engine::kSmallBytes + 1}) {
-    EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), bytes, first_.get()), 0u) << bytes;
-    EXPECT_EQ(runtime().AllocateAtOnce(Target::Pool(one_), bytes, first_.get()), 0u) << bytes;
+    EXPECT_EQ(AtOnce(Target::Device(0), bytes, first_), 0u) << bytes;
+    EXPECT_EQ(AtOnce(Target::Pool(one_), bytes, first_), 0u) << bytes;
   }
-  EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, engine::kSmallBytes, first_.get()).value()).ok());
-  const CUdeviceptr cached = runtime().AllocateAtOnce(Target::Pool(one_), engine::kSmallBytes, first_.get());
-  EXPECT_NE(cached, 0u);
-  EXPECT_TRUE(runtime().Free(cached).ok());
+  Free(Allocate(one_, engine::kSmallBytes, first_));
+  EXPECT_NE(AtOnce(Target::Pool(one_), engine::kSmallBytes, first_), 0u);
 }
 
 TEST_F(RememberedRoutes, ServeALargeBlockOfFreeMemory) {
-  EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, 8 * kMiB, nullptr).value()).ok());
-  const CUdeviceptr served = runtime().AllocateAtOnce(Target::Pool(one_), 8 * kMiB, nullptr);
+  Free(Allocate(one_, 8 * kMiB));
+  const CUdeviceptr served = AtOnce(Target::Pool(one_), 8 * kMiB, nullptr);
   EXPECT_EQ(NameOf(served), "one");
-  EXPECT_EQ(runtime().AllocateAtOnce(Target::Pool(one_), 8 * kMiB, nullptr), 0u) << "the pool would have to grow";
-  EXPECT_TRUE(runtime().Free(served).ok());
+  EXPECT_EQ(AtOnce(Target::Pool(one_), 8 * kMiB, nullptr), 0u) << "the pool would have to grow";
 }
 
 // The handle may mean another stream then.
 TEST_F(RememberedRoutes, ServeNoLargeBlockByAPromiseThatHasEnded) {
-  EXPECT_TRUE(runtime().PromiseStream(first_.get()).ok());
-  for (int time = 0; time < 2; ++time) {
-    EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, 8 * kMiB, first_.get()).value()).ok());
-  }
-  EXPECT_TRUE(runtime().ReleaseStream(first_.get()).ok());
-  EXPECT_EQ(runtime().AllocateAtOnce(Target::Pool(one_), 8 * kMiB, first_.get()), 0u);
+  EXPECT_TRUE(runtime().PromiseStream(first_).ok());
+  for (int time = 0; time < 2; ++time) Free(Allocate(one_, 8 * kMiB, first_));
+  EXPECT_TRUE(runtime().ReleaseStream(first_).ok());
+  EXPECT_EQ(AtOnce(Target::Pool(one_), 8 * kMiB, first_), 0u);
 }
 
 TEST_F(RememberedRoutes, ServeNoSizeThatAScopeTellsApart) {
@@ -125,22 +119,22 @@ TEST_F(RememberedRoutes, ServeNoSizeThatAScopeTellsApart) {
 }
 
 TEST_F(RememberedRoutes, SeeTheScopesThatOtherThreadsBegin) {
-  ServedBy(4096, first_.get());
+  ServedBy(4096, first_);
   ScopeHandle scope = 0;
   std::thread([&] { scope = Begin(other_, ScopeFilter::kStream); }).join();
-  EXPECT_EQ(ServedBy(4096, first_.get()), "other");
-  EXPECT_EQ(ServedBy(4096, second_.get()), "default");
+  EXPECT_EQ(ServedBy(4096, first_), "other");
+  EXPECT_EQ(ServedBy(4096, second_), "default");
   std::thread([&] { End(scope); }).join();
-  EXPECT_EQ(ServedBy(4096, first_.get()), "default");
+  EXPECT_EQ(ServedBy(4096, first_), "default");
 }
 
 TEST_F(RememberedRoutes, EndWithTheirPool) {
   const PoolHandle brief = Create(Configured("brief"));
-  EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(brief, 4096, nullptr).value()).ok());
+  Free(Allocate(brief, 4096));
   const ScopeHandle scope = Begin(brief);
   EXPECT_EQ(ServedBy(4096, nullptr), "brief");
-  ASSERT_TRUE(runtime().DestroyPool(brief).ok());
-  EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), 4096, nullptr), 0u);
+  Destroy(brief);
+  EXPECT_EQ(AtOnce(Target::Device(0), 4096, nullptr), 0u);
   EXPECT_EQ(runtime().Allocate(0, 4096, nullptr).status().code(), StatusCode::kFailedPrecondition);
   End(scope);
 }

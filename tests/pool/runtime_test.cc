@@ -2,6 +2,8 @@
 #include "src/library/pool/runtime.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
@@ -12,6 +14,17 @@ namespace {
 class RuntimeFacts : public PoolTest {
  protected:
   std::string OwnerOf(CUdeviceptr address) { return runtime().addresses().OwnerOf(address).value()->name(); }
+  ScopeHandle BeginScope(PoolHandle pool) {
+    return runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
+  }
+  static void ExpectInvalid(const Status& status, const std::string& named, const char* file = __builtin_FILE(),
+                            int line = __builtin_LINE()) {
+    ExpectFailure(status, StatusCode::kInvalidArgument, named, file, line);
+  }
+  static void ExpectNotFound(const Status& status, const std::string& why, const char* file = __builtin_FILE(),
+                             int line = __builtin_LINE()) {
+    ExpectFailure(status, StatusCode::kNotFound, why, file, line);
+  }
 };
 
 TEST_F(RuntimeFacts, ADeviceHasOneDefaultPool) {
@@ -47,15 +60,13 @@ TEST_F(RuntimeFacts, TheDefaultPoolOfADeviceWithoutVirtualMemoryUsesTheCudaBacki
 
 TEST_F(RuntimeFacts, DefaultPoolsAreNotDestroyed) {
   const PoolHandle pool = runtime().DefaultPool(0).value();
-  ExpectFailure(runtime().DestroyPool(pool), StatusCode::kInvalidArgument, "default pool of device 0");
+  ExpectInvalid(runtime().DestroyPool(pool), "default pool of device 0");
   EXPECT_TRUE(runtime().pools().Find(pool).ok());
 }
 
 TEST_F(RuntimeFacts, ThreadsThatRaceForADefaultPoolGetOne) {
   std::vector<PoolHandle> found(4);
-  std::vector<std::thread> threads;
-  for (PoolHandle& handle : found) threads.emplace_back([&] { handle = runtime().DefaultPool(0).value(); });
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(4, [&](int thread) { found[static_cast<size_t>(thread)] = runtime().DefaultPool(0).value(); });
   for (const PoolHandle handle : found) EXPECT_EQ(handle, found[0]);
   EXPECT_EQ(runtime().pools().All().size(), 1u);
 }
@@ -63,18 +74,17 @@ TEST_F(RuntimeFacts, ThreadsThatRaceForADefaultPoolGetOne) {
 TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
   const int none = DeviceCountOfTests();
   const std::string count = std::to_string(none);
-  ExpectFailure(runtime().DefaultPool(none).status(), StatusCode::kInvalidArgument, count);
-  ExpectFailure(runtime().DefaultPool(-1).status(), StatusCode::kInvalidArgument, "-1");
-  ExpectFailure(runtime().DefaultPool(64).status(), StatusCode::kInvalidArgument, "64");
-  ExpectFailure(runtime().Allocate(none, 1, nullptr).status(), StatusCode::kInvalidArgument, count);
-  ExpectFailure(runtime().CreatePool(Configured("none", none)).status(), StatusCode::kInvalidArgument, count);
+  ExpectInvalid(runtime().DefaultPool(none).status(), count);
+  ExpectInvalid(runtime().DefaultPool(-1).status(), "-1");
+  ExpectInvalid(runtime().DefaultPool(64).status(), "64");
+  ExpectInvalid(runtime().Allocate(none, 1, nullptr).status(), count);
+  ExpectInvalid(runtime().CreatePool(Configured("none", none)).status(), count);
   EXPECT_TRUE(runtime().pools().All().empty());
 }
 
 TEST_F(RuntimeFacts, CachesServeNoDeviceBeyondTheTableOfDefaultPools) {
   for (const int device : {-2, 64, 1000}) {
-    ExpectFailure(runtime().Allocate(device, 512, nullptr).status(), StatusCode::kInvalidArgument,
-                  std::to_string(device));
+    ExpectInvalid(runtime().Allocate(device, 512, nullptr).status(), std::to_string(device));
     EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(device), 512, nullptr), 0u) << device;
   }
 }
@@ -82,7 +92,7 @@ TEST_F(RuntimeFacts, CachesServeNoDeviceBeyondTheTableOfDefaultPools) {
 TEST_F(RuntimeFacts, AnAlignmentAboveTheGranularityIsRefused) {
   PoolConfiguration configuration = Configured("aligned");
   configuration.alignment_bytes = 1 * kGiB;
-  ExpectFailure(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "alignment_bytes 1 GiB");
+  ExpectInvalid(runtime().CreatePool(configuration).status(), "alignment_bytes 1 GiB");
 }
 
 TEST_F(RuntimeFacts, MorePeersThanDevicesAreRefused) {
@@ -90,59 +100,48 @@ TEST_F(RuntimeFacts, MorePeersThanDevicesAreRefused) {
   configuration.peers.assign(static_cast<size_t>(DeviceCountOfTests()), 0);
   EXPECT_TRUE(runtime().CreatePool(configuration).ok());
   configuration.peers.push_back(0);
-  ExpectFailure(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument,
+  ExpectInvalid(runtime().CreatePool(configuration).status(),
                 std::to_string(DeviceCountOfTests() + 1) + " peers are named");
 }
 
 TEST_F(RuntimeFacts, AlignsBlocksUpToTheGranularity) {
   PoolConfiguration configuration = Configured("aligned");
   configuration.alignment_bytes = 2 * kMiB;
-  const PoolHandle pool = runtime().CreatePool(configuration).value();
-  const CUdeviceptr block = runtime().AllocateFrom(pool, 512, nullptr).value();
-  EXPECT_EQ(block % (2 * kMiB), 0u);
-  EXPECT_TRUE(runtime().Free(block).ok());
+  const PoolHandle pool = Create(configuration);
+  EXPECT_EQ(Allocate(pool, 512) % (2 * kMiB), 0u);
 }
 
 TEST_F(RuntimeFacts, AllocationsGoToTheInnermostScopeElseToTheDefaultPool) {
-  const CUdeviceptr outside = runtime().Allocate(0, 1000, nullptr).value();
-  const PoolHandle pool = Create(Configured("scoped"));
-  const ScopeHandle scope = runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
-  const CUdeviceptr inside = runtime().Allocate(-1, 1000, nullptr).value();
+  const CUdeviceptr outside = Counted(runtime().Allocate(0, 1000, nullptr).value());
+  const ScopeHandle scope = BeginScope(Create(Configured("scoped")));
+  const CUdeviceptr inside = Counted(runtime().Allocate(-1, 1000, nullptr).value());
   EXPECT_EQ(OwnerOf(outside), "default");
   EXPECT_EQ(OwnerOf(inside), "scoped");
   ASSERT_TRUE(runtime().scopes().End(scope).ok());
-  EXPECT_TRUE(runtime().Free(inside).ok());
-  EXPECT_TRUE(runtime().Free(outside).ok());
 }
 
 TEST_F(RuntimeFacts, AScopeLetsOtherDevicesThrough) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  const PoolHandle pool = Create(Configured("scoped"));
-  const ScopeHandle scope = runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
-  const CUdeviceptr far = runtime().Allocate(1, 1000, nullptr).value();
+  const ScopeHandle scope = BeginScope(Create(Configured("scoped")));
+  const CUdeviceptr far = Counted(runtime().Allocate(1, 1000, nullptr).value());
   EXPECT_EQ(OwnerOf(far), "default");
   ASSERT_TRUE(runtime().scopes().End(scope).ok());
-  EXPECT_TRUE(runtime().Free(far).ok());
 }
 
 TEST_F(RuntimeFacts, AStreamNamesItsDevice) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
-  std::unique_ptr<TestStream> stream;
-  {
-    ContextGuard guard(driver(), far);
-    stream = std::make_unique<TestStream>();
-  }
-  const CUdeviceptr address = runtime().Allocate(-1, 1000, stream->get()).value();
+  const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+  std::optional<ContextGuard> current(std::in_place, driver(), far);
+  const TestStream stream;
+  current.reset();
+  const CUdeviceptr address = Counted(runtime().Allocate(-1, 1000, stream).value());
   EXPECT_EQ(std::static_pointer_cast<Pool>(runtime().addresses().OwnerOf(address).value())->device(), 1);
-  EXPECT_TRUE(runtime().Free(address).ok());
-  EXPECT_TRUE(runtime().ReleaseStream(stream->get()).ok());
 }
 
 TEST_F(RuntimeFacts, AScopeOfADestroyedPoolSaysSo) {
   const PoolHandle pool = Create(Configured("gone"));
-  const ScopeHandle scope = runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
-  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  const ScopeHandle scope = BeginScope(pool);
+  Destroy(pool);
   ExpectFailure(runtime().Allocate(0, 1, nullptr).status(), StatusCode::kFailedPrecondition, "pool gone");
   EXPECT_TRUE(runtime().scopes().End(scope).ok());
 }
@@ -155,33 +154,29 @@ TEST_F(RuntimeFacts, ADefaultStreamWithoutAContextNamesNoDevice) {
 
 TEST_F(RuntimeFacts, ADeviceOrAStreamNeedsNoContext) {
   const TestStream stream;
-  Status named;
-  Status found;
   std::thread([&] {
-    Result<CUdeviceptr> address = runtime().Allocate(0, 1000, stream.get());
-    named = address.ok() ? runtime().Free(*address) : address.status();
-    address = runtime().Allocate(-1, 1000, stream.get());
-    found = address.ok() ? runtime().Free(*address) : address.status();
+    for (const int device : {0, -1}) {
+      const Result<CUdeviceptr> block = runtime().Allocate(device, 1000, stream);
+      ExpectOk(block.ok() ? runtime().Free(*block) : block.status());
+    }
   }).join();
-  EXPECT_TRUE(named.ok()) << named.message();
-  EXPECT_TRUE(found.ok()) << found.message();
 }
 
 TEST_F(RuntimeFacts, PointersThatAreNoBlocksAreNotFound) {
-  const CUdeviceptr address = runtime().Allocate(0, 4096, nullptr).value();
-  ExpectFailure(runtime().Free(0), StatusCode::kNotFound, "0x0");
-  ExpectFailure(runtime().Free(0x1234), StatusCode::kNotFound, "0x1234");
-  ExpectFailure(runtime().Free(address + 512), StatusCode::kNotFound, "inside a live block");
-  ExpectFailure(runtime().RecordStream(address + 512, nullptr), StatusCode::kNotFound, "inside a live block");
-  ExpectFailure(runtime().RecordStream(0x1234, nullptr), StatusCode::kNotFound, "0x1234");
-  EXPECT_TRUE(runtime().Free(address).ok());
-  ExpectFailure(runtime().Free(address), StatusCode::kNotFound, "freed already");
-  ExpectFailure(runtime().RecordStream(address, nullptr), StatusCode::kNotFound, "freed already");
+  const CUdeviceptr address = Counted(runtime().Allocate(0, 4096, nullptr).value());
+  ExpectNotFound(runtime().Free(0), "0x0");
+  ExpectNotFound(runtime().Free(0x1234), "0x1234");
+  ExpectNotFound(runtime().Free(address + 512), "inside a live block");
+  ExpectNotFound(runtime().RecordStream(address + 512, nullptr), "inside a live block");
+  ExpectNotFound(runtime().RecordStream(0x1234, nullptr), "0x1234");
+  Free(address);
+  ExpectNotFound(runtime().Free(address), "freed already");
+  ExpectNotFound(runtime().RecordStream(address, nullptr), "freed already");
 }
 
 TEST_F(RuntimeFacts, StaleHandlesAreErrors) {
   const PoolHandle pool = Create(Configured("short"));
-  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  Destroy(pool);
   EXPECT_EQ(runtime().AllocateFrom(pool, 1, nullptr).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(runtime().DestroyPool(pool).code(), StatusCode::kNotFound);
   EXPECT_EQ(runtime().AllocateFrom(0, 1, nullptr).status().code(), StatusCode::kNotFound);
@@ -189,26 +184,21 @@ TEST_F(RuntimeFacts, StaleHandlesAreErrors) {
 
 TEST_F(RuntimeFacts, AReleasedStreamsHandleMayMeanAnotherStream) {
   const PoolHandle pool = Create(Configured("recycled"));
-  auto stream = std::make_unique<TestStream>();
-  const CUdeviceptr freed = runtime().AllocateFrom(pool, kMiB, stream->get()).value();
-  const CUdeviceptr live = runtime().AllocateFrom(pool, kMiB, stream->get()).value();
-  ASSERT_TRUE(runtime().Free(freed).ok());
-  ASSERT_TRUE(runtime().ReleaseStream(stream->get()).ok());
+  std::optional<TestStream> stream(std::in_place);
+  const CUdeviceptr freed = Allocate(pool, kMiB, *stream);
+  const CUdeviceptr live = Allocate(pool, kMiB, *stream);
+  Free(freed);
   stream.reset();
   // Nobody waits for the released stream: every stream may take its free memory, and the live block once freed.
   const TestStream other;
-  const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, other.get()).value();
-  EXPECT_EQ(first, freed);
-  ASSERT_TRUE(runtime().Free(live).ok());
-  const CUdeviceptr second = runtime().AllocateFrom(pool, kMiB, other.get()).value();
-  EXPECT_EQ(second, live);
-  EXPECT_TRUE(runtime().Free(first).ok());
-  EXPECT_TRUE(runtime().Free(second).ok());
+  EXPECT_EQ(Allocate(pool, kMiB, other), freed);
+  Free(live);
+  EXPECT_EQ(Allocate(pool, kMiB, other), live);
 }
 
 TEST_F(RuntimeFacts, DefaultStreamsAreNotReleased) {
   for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
-    ExpectFailure(runtime().ReleaseStream(stream), StatusCode::kInvalidArgument, "default stream");
+    ExpectInvalid(runtime().ReleaseStream(stream), "default stream");
   }
 }
 

@@ -1,7 +1,6 @@
 // Scopes for some sizes, and scopes that hand on requests for which their pool has no memory.
-#include <functional>
-#include <optional>
-#include <thread>
+#include <string>
+#include <vector>
 
 #include "tests/pool/pool_fixture.h"
 
@@ -15,11 +14,7 @@ class ScopeRules : public PoolTest {
   }
 
   // One segment, and no more.
-  PoolHandle CreateLimited(const char* name) {
-    PoolConfiguration configuration = Configured(name);
-    configuration.limit_bytes = kLimit;
-    return Create(std::move(configuration));
-  }
+  PoolHandle CreateLimited(const char* name) { return CreateWith({.name = name, .limit_bytes = kLimit}); }
   ScopeHandle Begin(PoolHandle pool, SizeRange sizes, Exhaustion exhaustion = Exhaustion::kError,
                     ScopeFilter filter = ScopeFilter::kThread, StreamKey stream = 0) {
     const std::shared_ptr<Pool> found = runtime().pools().Find(pool).value();
@@ -33,19 +28,18 @@ class ScopeRules : public PoolTest {
 
   // The name of the pool that served an allocation; frees the block.
   std::string ServedBy(uint64_t bytes) {
-    const CUdeviceptr address = runtime().Allocate(0, bytes, stream_.get()).value();
+    const CUdeviceptr address = Counted(runtime().Allocate(0, bytes, stream_).value());
     const std::string name = runtime().addresses().OwnerOf(address).value()->name();
-    EXPECT_TRUE(runtime().Free(address).ok());
+    Free(address);
     return name;
   }
-  CUdeviceptr Fill(PoolHandle pool) { return runtime().AllocateFrom(pool, kLimit, stream_.get()).value(); }
-  CUstream stream() const { return stream_.get(); }
+  CUdeviceptr Fill(PoolHandle pool) { return Allocate(pool, kLimit, stream_); }
 
   static constexpr uint64_t kLimit = 20 * kMiB;
   static constexpr SizeRange kAll = {};
+  const TestStream stream_;
 
  private:
-  TestStream stream_;
   std::vector<ScopeHandle> open_;
 };
 
@@ -78,7 +72,7 @@ TEST_F(ScopeRules, SizesHoldForCachedBlocks) {
 TEST_F(ScopeRules, SizesHoldForScopesOfStreamsAndTheProcess) {
   Begin(Create(Configured("process")), {kKiB, UINT64_MAX}, Exhaustion::kError, ScopeFilter::kProcess);
   Begin(Create(Configured("stream")), {kMiB, UINT64_MAX}, Exhaustion::kError, ScopeFilter::kStream,
-        runtime().NameOf(stream(), 0).value().identity);
+        runtime().NameOf(stream_, 0).value().identity);
   EXPECT_EQ(ServedBy(kMiB), "stream");
   EXPECT_EQ(ServedBy(kMiB - 1), "process");
   EXPECT_EQ(ServedBy(kKiB - 1), "default");
@@ -86,9 +80,8 @@ TEST_F(ScopeRules, SizesHoldForScopesOfStreamsAndTheProcess) {
 
 TEST_F(ScopeRules, ALeastAboveTheMostIsRefused) {
   const std::shared_ptr<Pool> pool = runtime().pools().Find(Create(Configured("none"))).value();
-  Result<ScopeHandle> refused = runtime().scopes().Begin({.pool = pool, .sizes = {2, 1}});
-  ASSERT_FALSE(refused.ok());
-  ExpectFailure(refused.status(), StatusCode::kInvalidArgument, "2 bytes, is above its most, 1");
+  ExpectFailure(runtime().scopes().Begin({.pool = pool, .sizes = {2, 1}}).status(), StatusCode::kInvalidArgument,
+                "2 bytes, is above its most, 1");
   EXPECT_EQ(ServedBy(512), "default") << "nothing began";
 }
 
@@ -96,9 +89,7 @@ TEST_F(ScopeRules, AnExhaustedPoolIsAnErrorUnlessItsScopeHandsOn) {
   const PoolHandle pool = CreateLimited("limited");
   const CUdeviceptr block = Fill(pool);
   Begin(pool, kAll);
-  Result<CUdeviceptr> refused = runtime().Allocate(0, kMiB, stream());
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(runtime().Allocate(0, kMiB, stream_).status().code(), StatusCode::kOutOfMemory);
   EndInnermost();
   Begin(pool, kAll, Exhaustion::kNextScope);
   EXPECT_EQ(ServedBy(kMiB), "default");
@@ -113,14 +104,12 @@ TEST_F(ScopeRules, ExhaustedPoolsHandOnOutwardsOneAfterTheOther) {
   Begin(Create(Configured("other sizes")), {1, 1});
   Begin(inner, kAll, Exhaustion::kNextScope);
   EXPECT_EQ(ServedBy(kMiB), "inner");
-  const CUdeviceptr in_inner = Fill(inner);
+  Fill(inner);
   EXPECT_EQ(ServedBy(kMiB), "outer");
   EXPECT_EQ(ServedBy(kKiB), "outer") << "a block of a size class, from its pool";
   EXPECT_EQ(ServedBy(kKiB), "outer") << "the same from its cache";
-  const CUdeviceptr in_outer = Fill(outer);
+  Fill(outer);
   EXPECT_EQ(ServedBy(kMiB), "default");
-  Free(in_inner);
-  Free(in_outer);
 }
 
 TEST_F(ScopeRules, ARequestIsHandedOnToTheScopeBegunBeforeWhateverItsFilter) {
@@ -128,33 +117,27 @@ TEST_F(ScopeRules, ARequestIsHandedOnToTheScopeBegunBeforeWhateverItsFilter) {
   Begin(Create(Configured("thread")), kAll);
   Begin(Create(Configured("process")), kAll, Exhaustion::kError, ScopeFilter::kProcess);
   Begin(inner, kAll, Exhaustion::kNextScope);
-  const CUdeviceptr block = Fill(inner);
+  Fill(inner);
   EXPECT_EQ(ServedBy(kMiB), "process");
-  Free(block);
 }
 
 TEST_F(ScopeRules, TheLastErrorNamesThePoolsThatHandedOn) {
   const PoolHandle outer = CreateLimited("outer");
   const PoolHandle inner = CreateLimited("inner");
-  const CUdeviceptr in_inner = Fill(inner);
-  const CUdeviceptr in_outer = Fill(outer);
+  Fill(inner);
+  Fill(outer);
   Begin(outer, kAll);
   Begin(inner, kAll, Exhaustion::kNextScope);
-  Result<CUdeviceptr> refused = runtime().Allocate(0, kMiB, stream());
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(refused.status().message().find("exhausted before it, by scopes: inner"), std::string::npos)
-      << refused.status().message();
-  Free(in_inner);
-  Free(in_outer);
+  ExpectFailure(runtime().Allocate(0, kMiB, stream_).status(), StatusCode::kOutOfMemory,
+                "exhausted before it, by scopes: inner");
 }
 
 TEST_F(ScopeRules, OtherErrorsAreNotHandedOn) {
   const PoolHandle pool = Create(Configured("closed"));
   Begin(pool, kAll, Exhaustion::kNextScope);
-  EXPECT_EQ(runtime().Allocate(0, 0, stream()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(runtime().Allocate(0, 0, stream_).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Get(pool).Close().ok());
-  EXPECT_EQ(runtime().Allocate(0, kMiB, stream()).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(runtime().Allocate(0, kMiB, stream_).status().code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -28,6 +28,13 @@ class Scopes : public PoolTest {
     return caught->pool == kSymmetric ? symmetric_ : runtime().pools().Find(caught->pool).value();
   }
   std::shared_ptr<Pool> Route(StreamKey stream = kStream) { return RouteOn(0, stream); }
+  void End(ScopeHandle scope, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    ExpectOk(table_.End(scope), file, line);
+  }
+  // So many requests that a table looks whether a scope is open.
+  static void MissMany(ScopeTable& table) {
+    for (uint32_t time = 0; time < ScopeTable::kUncaughtForALook; ++time) table.NoteUncaught();
+  }
   static std::string Elsewhere(const std::function<std::string()>& call) {
     std::string text;
     std::thread([&] { text = call(); }).join();
@@ -55,23 +62,23 @@ TEST_F(Scopes, TheInnermostOfAThreadWins) {
   const ScopeHandle outer = Begin(first_);
   const ScopeHandle inner = Begin(second_);
   EXPECT_EQ(Route(), second_);
-  EXPECT_TRUE(table_.End(inner).ok());
+  End(inner);
   EXPECT_EQ(Route(), first_);
-  EXPECT_TRUE(table_.End(outer).ok());
+  End(outer);
   EXPECT_EQ(Route(), nullptr);
 }
 
 TEST_F(Scopes, OfAThreadDoNotRouteOtherThreads) {
   const ScopeHandle scope = Begin(first_);
   EXPECT_EQ(NameRoutedElsewhere(), "");
-  EXPECT_TRUE(table_.End(scope).ok());
+  End(scope);
 }
 
 TEST_F(Scopes, OfTheProcessRouteEveryThread) {
   const ScopeHandle scope = Begin(first_, ScopeFilter::kProcess);
   EXPECT_EQ(Route(), first_);
   EXPECT_EQ(NameRoutedElsewhere(), "first");
-  EXPECT_TRUE(table_.End(scope).ok());
+  End(scope);
   EXPECT_EQ(NameRoutedElsewhere(), "");
 }
 
@@ -81,7 +88,7 @@ TEST_F(Scopes, OfAStreamRouteThatStreamFromAnyThread) {
   EXPECT_EQ(Route(16), nullptr);
   EXPECT_EQ(NameRoutedElsewhere(8), "first");
   EXPECT_EQ(NameRoutedElsewhere(16), "");
-  EXPECT_TRUE(table_.End(scope).ok());
+  End(scope);
 }
 
 TEST_F(Scopes, TheOneBegunLastWinsWithAnyFilter) {
@@ -91,12 +98,12 @@ TEST_F(Scopes, TheOneBegunLastWinsWithAnyFilter) {
   const ScopeHandle stream = Begin(first_, ScopeFilter::kStream, 8);
   EXPECT_EQ(Route(8), first_);
   EXPECT_EQ(Route(16), second_);
-  EXPECT_TRUE(table_.End(thread).ok());
+  End(thread);
   EXPECT_EQ(Route(16), first_);
-  EXPECT_TRUE(table_.End(process).ok());
+  End(process);
   EXPECT_EQ(Route(16), nullptr);
   EXPECT_EQ(Route(8), first_);
-  EXPECT_TRUE(table_.End(stream).ok());
+  End(stream);
 }
 
 TEST_F(Scopes, CatchOnlyTheirPoolsDevice) {
@@ -107,14 +114,14 @@ TEST_F(Scopes, CatchOnlyTheirPoolsDevice) {
     const ScopeHandle far_scope = Begin(far, filter);
     EXPECT_EQ(RouteOn(0), first_) << "the scope of device 1 lets device 0 through";
     EXPECT_EQ(RouteOn(1), far);
-    EXPECT_TRUE(table_.End(far_scope).ok());
-    EXPECT_TRUE(table_.End(near_scope).ok());
+    End(far_scope);
+    End(near_scope);
   }
 }
 
 TEST_F(Scopes, EndOnce) {
   const ScopeHandle scope = Begin(first_);
-  EXPECT_TRUE(table_.End(scope).ok());
+  End(scope);
   EXPECT_EQ(table_.End(scope).code(), StatusCode::kNotFound);
   EXPECT_EQ(table_.End(0).code(), StatusCode::kNotFound);
   EXPECT_EQ(table_.End(12345).code(), StatusCode::kNotFound);
@@ -135,7 +142,7 @@ TEST_F(Scopes, OfAThreadEndWithAWarningOnAnotherThread) {
   EXPECT_EQ(table_.End(scope).code(), StatusCode::kNotFound);
   const ScopeHandle inner = Begin(second_);
   EXPECT_EQ(Route(), second_);
-  EXPECT_TRUE(table_.End(inner).ok());
+  End(inner);
   EXPECT_TRUE(table_.End(outer).ok()) << "what another thread ended is no longer in its way";
   EXPECT_EQ(Route(), nullptr);
 }
@@ -149,7 +156,7 @@ TEST_F(Scopes, OfAThreadEndWithAWarningBeforeTheirInnerOnes) {
   ExpectFailure(status, StatusCode::kFailedPrecondition, "before scope " + std::to_string(inner));
   EXPECT_NE(said.find(status.message()), std::string::npos) << said;
   EXPECT_EQ(Route(), second_);
-  EXPECT_TRUE(table_.End(inner).ok());
+  End(inner);
   EXPECT_EQ(Route(), nullptr) << "the outer one ended";
   EXPECT_EQ(table_.End(outer).code(), StatusCode::kNotFound);
 }
@@ -162,7 +169,7 @@ TEST_F(Scopes, ThatOtherThreadsEndTakeNoRoomForEver) {
     const ScopeHandle scope = table.Begin({first_}).value();
     EXPECT_NE(Elsewhere([&] { return table.End(scope).message(); }), "");
   }
-  for (uint32_t time = 0; time < ScopeTable::kUncaughtForALook; ++time) table.NoteUncaught();
+  MissMany(table);
   EXPECT_EQ(flag, 0u) << "none is open";
 }
 
@@ -185,7 +192,7 @@ TEST_F(Scopes, BeginAtOnceFromTheSecondOn) {
   EXPECT_TRUE(table_.EndAtOnce(inner));
   EXPECT_FALSE(table_.EndAtOnce(inner)) << "it has ended";
   EXPECT_EQ(Route(), first_);
-  EXPECT_TRUE(table_.End(outer).ok());
+  End(outer);
 }
 
 TEST_F(Scopes, NestAsDeepAsTheProgramLikes) {
@@ -196,7 +203,7 @@ TEST_F(Scopes, NestAsDeepAsTheProgramLikes) {
   }
   EXPECT_EQ(table_.End(open.front()).code(), StatusCode::kFailedPrecondition);
   open.erase(open.begin());
-  for (; !open.empty(); open.pop_back()) EXPECT_TRUE(table_.End(open.back()).ok());
+  for (; !open.empty(); open.pop_back()) End(open.back());
   EXPECT_EQ(Route(), nullptr);
 }
 
@@ -206,11 +213,11 @@ TEST_F(Scopes, HaveHandlesThatAreNeverGivenAgain) {
     for (int time = 0; time < 3000; ++time) {
       const ScopeHandle scope = Begin(first_);
       EXPECT_TRUE(handles.insert(scope).second) << scope;
-      EXPECT_TRUE(table_.End(scope).ok());
+      End(scope);
     }
     const ScopeHandle process = Begin(first_, ScopeFilter::kProcess);
     EXPECT_TRUE(handles.insert(process).second) << process;
-    EXPECT_TRUE(table_.End(process).ok());
+    End(process);
   };
   use_many();
   std::thread(use_many).join();
@@ -228,7 +235,7 @@ TEST_F(Scopes, OfTheProcessMayBeMany) {
     open.push_back(Begin(count % 2 == 0 ? first_ : second_, ScopeFilter::kProcess));
     EXPECT_EQ(runtime().pools().Find(table_.Route({0, kStream, 1})->pool).value(), count % 2 == 0 ? first_ : second_);
   }
-  for (const ScopeHandle scope : open) EXPECT_TRUE(table_.End(scope).ok());
+  for (const ScopeHandle scope : open) End(scope);
   EXPECT_EQ(Route(), nullptr);
 }
 
@@ -241,29 +248,26 @@ TEST_F(Scopes, AreAskedFromTheLatestBegunOutwards) {
     met.push_back(caught->scope);
   }
   EXPECT_EQ(met, std::vector<ScopeHandle>(open.rbegin(), open.rend()));
-  for (; !open.empty(); open.pop_back()) EXPECT_TRUE(table_.End(open.back()).ok());
+  for (; !open.empty(); open.pop_back()) End(open.back());
 }
 
 TEST_F(Scopes, ShowThatOneIsOpenAndLaterThatNoneIs) {
   std::atomic<uint64_t> flag{0};
   ScopeTable table;
   table.ShowIn(flag);
-  const auto miss_many = [&] {
-    for (uint32_t time = 0; time < ScopeTable::kUncaughtForALook; ++time) table.NoteUncaught();
-  };
   const ScopeHandle scope = table.Begin({first_}).value();
   EXPECT_NE(flag, 0u);
-  std::thread(miss_many).join();
+  std::thread([&] { MissMany(table); }).join();
   EXPECT_NE(flag, 0u) << "another thread's scope is open";
   EXPECT_TRUE(table.End(scope).ok());
-  miss_many();
+  MissMany(table);
   EXPECT_EQ(flag, 0u);
   const ScopeHandle again = table.BeginAtOnce({first_->handle(), {}});
   ASSERT_NE(again, 0u);
   EXPECT_NE(flag, 0u) << "also without a lock";
   EXPECT_TRUE(table.End(again).ok());
   const ScopeHandle process = table.Begin({first_, ScopeFilter::kProcess}).value();
-  miss_many();
+  MissMany(table);
   EXPECT_NE(flag, 0u);
   EXPECT_TRUE(table.End(process).ok());
 }
@@ -312,7 +316,7 @@ TEST_F(Scopes, OfTwoTablesDoNotMeet) {
   const ScopeHandle scope = Begin(first_);
   EXPECT_FALSE(other.Route({0, 1, 1}));
   EXPECT_EQ(other.End(scope).code(), StatusCode::kNotFound);
-  EXPECT_TRUE(table_.End(scope).ok());
+  End(scope);
 }
 
 // A scope table asks a pool only its name.
@@ -368,14 +372,12 @@ class SymmetricScopes : public Scopes {
 
 TEST_F(SymmetricScopes, OfTheProcessAreRefused) {
   const std::shared_ptr<Pool> symmetric = MakeSymmetric();
-  Result<ScopeHandle> refused = table_.Begin({symmetric, ScopeFilter::kProcess});
-  ASSERT_FALSE(refused.ok());
-  ExpectFailure(refused.status(), StatusCode::kInvalidArgument, "windows");
+  ExpectFailure(table_.Begin({symmetric, ScopeFilter::kProcess}).status(), StatusCode::kInvalidArgument, "windows");
   EXPECT_EQ(Route(), nullptr);
   for (const ScopeFilter filter : {ScopeFilter::kThread, ScopeFilter::kStream}) {
     const ScopeHandle scope = Begin(symmetric, filter, 8);
     EXPECT_EQ(Route(8), symmetric);
-    EXPECT_TRUE(table_.End(scope).ok());
+    End(scope);
   }
 }
 

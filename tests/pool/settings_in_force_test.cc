@@ -1,58 +1,29 @@
 // Pools follow COMMPOOL_CONF: each setting that does more than set one option, and each strategy.
-#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "src/library/pool/growing/growing_mode.h"
 #include "src/library/pool/settings/settings.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-class SettingsInForce : public DriverTest {
+class SettingsInForce : public PoolTest {
  protected:
-  void Open(const std::string& text) {
-    runtime_ = std::make_unique<Runtime>(shared_driver(), Settings::Parse(text).value());
-  }
-  void TearDown() override {
-    for (const CUdeviceptr block : blocks_) EXPECT_TRUE(runtime().Free(block).ok());
-    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
-      CheckInvariants(*pool);
-      EXPECT_TRUE(pool->Trim(0).ok());
-      if (!pool->basis().CheckMayEnd().ok()) continue;
-      EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
-    }
-    runtime_.reset();
-  }
-
-  Runtime& runtime() { return *runtime_; }
-  Pool& Get(PoolHandle handle) { return *runtime().pools().Find(handle).value(); }
+  void Open(const std::string& text) { RestartRuntime(Settings::Parse(text).value()); }
   PoolHandle Create(PoolConfiguration configuration) {
     ExpectOk(runtime().settings().ApplyTo(configuration));
-    return runtime().CreatePool(std::move(configuration)).value();
+    return PoolTest::Create(std::move(configuration));
   }
-  PoolHandle Create(const char* name) {
-    PoolConfiguration configuration;
-    configuration.name = name;
-    return Create(std::move(configuration));
+  PoolHandle Create(const char* name) { return Create(ConfiguredWith({.name = name, .streams = Streams::kMayDie})); }
+  // Needs memory where unused pages lie before a live block.
+  void AllocateBesideAHole(PoolHandle pool) {
+    const CUdeviceptr unused = Allocate(pool, 48 * kMiB);
+    Allocate(pool, 4 * kMiB);
+    Free(unused);
+    Allocate(pool, 56 * kMiB);
   }
-  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes) {
-    Result<CUdeviceptr> block = runtime().AllocateFrom(pool, bytes, nullptr);
-    EXPECT_TRUE(block.ok()) << block.status().message();
-    if (block.ok()) blocks_.push_back(*block);
-    return block.ok() ? *block : 0;
-  }
-  void Free(CUdeviceptr block) {
-    std::erase(blocks_, block);
-    EXPECT_TRUE(runtime().Free(block).ok());
-  }
-  uint64_t ReservedBy(PoolHandle pool) { return Get(pool).Statistics().reserved_bytes.current; }
-
- private:
-  std::unique_ptr<Runtime> runtime_;
-  std::vector<CUdeviceptr> blocks_;
 };
 
 TEST_F(SettingsInForce, ReachTheDefaultPool) {
@@ -75,9 +46,8 @@ TEST_F(SettingsInForce, ThatContradictEachOtherInTheDefaultPoolAreNamed) {
 
 TEST_F(SettingsInForce, LimitEachDevice) {
   Open("device_limit:32MiB");
-  const PoolHandle first = Create("first");
-  Allocate(first, 24 * kMiB);
-  ExpectFailure(runtime().AllocateFrom(Create("second"), 10 * kMiB, nullptr).status(), StatusCode::kOutOfMemory,
+  Allocate(Create("first"), 24 * kMiB);
+  ExpectFailure(TryAllocate(Create("second"), 10 * kMiB).status(), StatusCode::kOutOfMemory,
                 "the limit of device 0, 32 MiB");
 }
 
@@ -116,8 +86,7 @@ PoolConfiguration Late(const char* name, LateMemory& memory) {
 TEST_F(SettingsInForce, RetryAnAllocationAsOftenAsNmallocSays) {
   Open("patient.nmalloc:3");
   LateMemory measured{.empty_calls = INT_MAX};
-  const Status once = runtime().AllocateFrom(Create(Late("hasty", measured)), kMiB, nullptr).status();
-  EXPECT_EQ(once.code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(TryAllocate(Create(Late("hasty", measured)), kMiB).status().code(), StatusCode::kOutOfMemory);
   ASSERT_GT(measured.calls, 0);
 
   LateMemory memory{.empty_calls = 2 * measured.calls};  // as many as two attempts make
@@ -125,7 +94,7 @@ TEST_F(SettingsInForce, RetryAnAllocationAsOftenAsNmallocSays) {
   Allocate(patient, kMiB);
   EXPECT_EQ(memory.calls, 2 * measured.calls + 1);
   memory = {.empty_calls = INT_MAX};
-  EXPECT_EQ(runtime().AllocateFrom(patient, 64 * kMiB, nullptr).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(TryAllocate(patient, 64 * kMiB).status().code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(memory.calls, 3 * measured.calls) << "three attempts, not four";
 }
 
@@ -135,9 +104,9 @@ TEST_F(SettingsInForce, GiveBackWhatLiesUnusedBeyondTheCollectionThreshold) {
     const PoolHandle pool = Create(name);
     const CUdeviceptr first = Allocate(pool, 30 * kMiB);
     const CUdeviceptr second = Allocate(pool, 30 * kMiB);
-    for (const CUdeviceptr block : {first, second}) Free(block);
+    FreeAll({first, second});
     const CUdeviceptr used = Allocate(pool, 40 * kMiB);  // one must go: 70 MiB would be more than half of 128
-    EXPECT_EQ(ReservedBy(pool), (name == std::string("collects") ? 40 : 70) * kMiB) << name;
+    EXPECT_EQ(Reserved(pool), (name == std::string("collects") ? 40 : 70) * kMiB) << name;
     Free(used);
     EXPECT_TRUE(Get(pool).Trim(0).ok());
   }
@@ -148,12 +117,9 @@ TEST_F(SettingsInForce, MovePagesBeyondTheCollectionThresholdUnderAnyPressure) {
   Open("device_limit:256MiB,mode:expandable,moves:under_pressure,collects.garbage_collection_threshold:0.25");
   for (const char* const name : {"collects", "keeps"}) {
     const PoolHandle pool = Create(name);
-    const CUdeviceptr unused = Allocate(pool, 48 * kMiB);
-    Allocate(pool, 4 * kMiB);
-    Free(unused);
-    Allocate(pool, 56 * kMiB);
+    AllocateBesideAHole(pool);
     const bool collects = name == std::string("collects");
-    EXPECT_EQ(Get(pool).Statistics().moved_bytes > 0, collects) << name;
+    EXPECT_EQ(CountersOf(pool).moved_bytes > 0, collects) << name;
   }
 }
 
@@ -161,19 +127,14 @@ TEST_F(SettingsInForce, HeuristicPoolsMovePagesOnlyUnderPressure) {
   Open("heuristic");
   const PoolHandle pool = Create("gradients");
   EXPECT_EQ(Get(pool).basis().configuration.mode, Mode::kExpandable);
-  const CUdeviceptr unused = Allocate(pool, 48 * kMiB);
-  Allocate(pool, 4 * kMiB);
-  Free(unused);
-  Allocate(pool, 56 * kMiB);
-  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
+  AllocateBesideAHole(pool);
+  EXPECT_EQ(CountersOf(pool).moved_bytes, 0u);
 }
 
 TEST_F(SettingsInForce, AreNamedWhereAPoolCannotBeRegisteredForThem) {
   Open("heuristic");
-  const Status status = Get(Create("gradients")).mode().RegisterWith(nullptr);
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  EXPECT_NE(status.message().find("Make a fixed pool; of its options COMMPOOL_CONF set heuristic"), std::string::npos)
-      << status.message();
+  ExpectFailure(Get(Create("gradients")).mode().RegisterWith(nullptr), StatusCode::kNotSupported,
+                "Make a fixed pool; of its options COMMPOOL_CONF set heuristic");
 }
 
 TEST_F(SettingsInForce, CachingPoolsKeepWhatIsFree) {
@@ -181,16 +142,16 @@ TEST_F(SettingsInForce, CachingPoolsKeepWhatIsFree) {
   const PoolHandle pool = Create("gradients");
   Free(Allocate(pool, 48 * kMiB));
   Allocate(pool, 512);
-  EXPECT_GE(ReservedBy(pool), 48 * kMiB);
+  EXPECT_GE(Reserved(pool), 48 * kMiB);
 }
 
 TEST_F(SettingsInForce, PooledPoolsTakeLargePieces) {
   Open("pooled");
   const PoolHandle pool = Create("gradients");
   Allocate(pool, 20 * kMiB);
-  EXPECT_EQ(ReservedBy(pool), 256 * kMiB);
+  EXPECT_EQ(Reserved(pool), 256 * kMiB);
   Allocate(pool, 200 * kMiB);
-  EXPECT_EQ(ReservedBy(pool), 256 * kMiB) << "both lie in one piece";
+  EXPECT_EQ(Reserved(pool), 256 * kMiB) << "both lie in one piece";
 }
 
 TEST(GrowingEngineOptions, HaveTheGranularityOfTheMemory) {

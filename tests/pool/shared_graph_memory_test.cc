@@ -3,53 +3,35 @@
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-class SharedGraphMemory : public PoolTest, public ::testing::WithParamInterface<Mode> {
+class SharedGraphMemory : public PoolTestInEachMode {
  protected:
   static PoolConfiguration Of(Replays replays) {
-    PoolConfiguration configuration = Configured("graphs");
-    configuration.mode = GetParam();
+    PoolConfiguration configuration = InMode("graphs");
     configuration.replays = replays;
     return configuration;
   }
-  CUdeviceptr Allocate(uint64_t bytes, const TestStream& stream) {
-    return runtime().AllocateFrom(pool_, bytes, stream.get()).value();
-  }
-  uint64_t reserved() { return CountersOf(pool_).reserved_bytes.current; }
-  void Begin(AnnouncedCapture& capture, const TestStream& stream) {
-    const Status begun = capture.Begin(runtime(), pool_, stream.get());
-    ASSERT_TRUE(begun.ok()) << begun.message();
-  }
+  CUdeviceptr Allocate(uint64_t bytes, const TestStream& stream) { return PoolTest::Allocate(pool_, bytes, stream); }
+  uint64_t reserved() { return Reserved(pool_); }
+  void Begin(AnnouncedCapture& capture, CUstream stream) { ExpectOk(capture.Begin(runtime(), pool_, stream)); }
   // A temporary of the size, then an output of 2 MiB: both are filled, and the output stays live.
   CUdeviceptr Capture(AnnouncedCapture& capture, const TestStream& stream, uint64_t temporary_bytes, uint8_t value) {
     Begin(capture, stream);
     const CUdeviceptr temporary = Allocate(temporary_bytes, stream);
-    Fill(stream.get(), temporary, kMiB, value);
+    Fill(stream, temporary, kMiB, value);
     const CUdeviceptr output = Allocate(2 * kMiB, stream);
-    Fill(stream.get(), output, kMiB, value);
+    Fill(stream, output, kMiB, value);
     Free(temporary);
     EXPECT_TRUE(capture.End().ok());
     CheckInvariants(Get(pool_));
     return output;
   }
-  uint64_t Wrong(CUdeviceptr address, uint8_t value) {
-    uint64_t wrong = 1;
-    Compare(first_.get(), address, kMiB, value, &wrong);
-    EXPECT_EQ(cuda().cuStreamSynchronize(first_.get()), CUDA_SUCCESS);
-    return wrong;
-  }
   void AwaitEmpty() {
     AwaitGraphsEnd(Get(pool_));
     CheckInvariants(Get(pool_));
-  }
-  void TearDown() override {
-    if (pool_ != 0) {
-      EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
-    }
   }
 
   PoolHandle pool_ = 0;
@@ -70,14 +52,13 @@ TEST_P(SharedGraphMemory, IsThatOfTheLargestGraphAndTheOutputs) {
     EXPECT_GE(reserved(), temporaries);
     EXPECT_LE(reserved(), temporaries + 3 * 8 * kMiB) << "three outputs, each in a segment of its own at most";
     for (const uint8_t graph : std::vector<uint8_t>{2, 0, 1, 0}) {
-      captures[graph].Replay(second_.get());
-      EXPECT_EQ(Wrong(outputs[graph], graph + 1), 0u) << int{graph};
+      SCOPED_TRACE(int{graph});
+      captures[graph].Replay(second_);
+      ExpectBytes(first_, outputs[graph], kMiB, graph + 1);
     }
-    for (const CUdeviceptr output : outputs) Free(output);
+    FreeAll(outputs);
     for (AnnouncedCapture& capture : captures) capture.DestroyGraph();
     AwaitEmpty();
-    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
-    pool_ = 0;
   }
 }
 
@@ -101,11 +82,10 @@ TEST_P(SharedGraphMemory, IsCapturedByOneAtATime) {
   pool_ = Create(Of(Replays::kOneAtATime));
   AnnouncedCapture first, second;
   Begin(first, first_);
-  ExpectFailure(second.Begin(runtime(), pool_, second_.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+  ExpectFailure(second.Begin(runtime(), pool_, second_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                 StatusCode::kFailedPrecondition, "one at a time");
   second.EndOnTheStream();
-  const CUdeviceptr block = Allocate(2 * kMiB, first_);
-  Free(block);
+  Free(Allocate(2 * kMiB, first_));
   EXPECT_TRUE(first.End().ok());
   second.DestroyGraph();
   Free(Capture(second, second_, 2 * kMiB, 1));
@@ -114,7 +94,7 @@ TEST_P(SharedGraphMemory, IsCapturedByOneAtATime) {
   AwaitEmpty();
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SharedGraphMemory, ::testing::Values(Mode::kFixed, Mode::kExpandable));
+INSTANTIATE_TEST_SUITE_P(Modes, SharedGraphMemory, EachMode(), NameOfMode);
 
 }  // namespace
 }  // namespace commpool::internal::testing

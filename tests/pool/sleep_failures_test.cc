@@ -1,7 +1,6 @@
 // Each driver call inside falling asleep and waking fails once: the pool is as before, and nothing is lost.
 #include "src/library/pool/group_calls.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/common/pool_invariants.h"
 #include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
@@ -12,31 +11,36 @@ struct Failure {
   int result;
 };
 
-class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode> {
+class SleepFailure : public PoolTestInEachMode {
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("faults are injected");
-    PoolConfiguration configuration = Configured("sleeper");
-    configuration.mode = GetParam();
-    pool_ = Create(configuration);
+    pool_ = Create(InMode("sleeper"));
     for (CUdeviceptr& block : blocks_) {  // the last block is small, and lies in its own segment
-      block = runtime().AllocateFrom(pool_, &block == &blocks_.back() ? 4096 : 5 * kMiB, nullptr).value();
+      block = Allocate(pool_, &block == &blocks_.back() ? 4096 : 5 * kMiB);
       Fill(nullptr, block, 4096, 9);
     }
-    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-    reserved_ = CountersOf(pool_).reserved_bytes.current;
+    Synchronize();
+    reserved_ = Reserved(pool_);
   }
   void TearDown() override {
     if (pool_ == 0) return;
-    for (const CUdeviceptr block : blocks_) {
-      ExpectBytes(nullptr, block, 4096, 9);
-      EXPECT_TRUE(runtime().Free(block).ok());
-    }
+    for (const CUdeviceptr block : blocks_) ExpectBytes(nullptr, block, 4096, 9);
+    PoolTest::TearDown();
     CheckInvariants(pool());
-    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+    Destroy(pool_);
   }
 
   Pool& pool() { return Get(pool_); }
+  Status Sleep() { return SleepAlone(pool(), {.keep = Keep::kHost}); }
+  Status Wake() { return WakeAlone(pool()); }
+  // Asleep or awake, with so much that has left its addresses, and what the host keeps.
+  void ExpectState(bool asleep, uint64_t asleep_bytes, uint64_t kept_bytes) {
+    EXPECT_EQ(pool().basis().life.asleep(), asleep);
+    EXPECT_EQ(pool().basis().life.open(), !asleep);
+    EXPECT_EQ(pool().Statistics().asleep_bytes, asleep_bytes);
+    EXPECT_EQ(pool().Statistics().kept_bytes, kept_bytes);
+  }
   // Lets the call fail at its first, second, ... time, until `act` meets no failure; `after` checks each.
   template <typename Act, typename After>
   void FailEachTime(const Failure& failure, Act act, After after) {
@@ -49,7 +53,7 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
       }
       if (status.ok()) break;
       EXPECT_NE(status.message().find(failure.call), std::string::npos) << status.message();
-      after(status);
+      after();
       ASSERT_LT(++failures, 200) << failure.call;
     }
     EXPECT_GT(failures, 0) << failure.call << " is no part of it";
@@ -60,13 +64,10 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
   uint64_t reserved_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Modes, SleepFailure, ::testing::Values(Mode::kFixed, Mode::kExpandable),
-                         [](const auto& mode) { return mode.param == Mode::kFixed ? "Fixed" : "Expandable"; });
+INSTANTIATE_TEST_SUITE_P(Modes, SleepFailure, EachMode(), NameOfMode);
 
 TEST_P(SleepFailure, OfAnotherPoolOfTheCallNamesWhoCannotComeBack) {
-  PoolConfiguration configuration = Configured("cannot");
-  configuration.backing.kind = BackingKind::kCuda;
-  const PoolHandle cannot = Create(configuration);
+  const PoolHandle cannot = CreateWith({.name = "cannot", .kind = BackingKind::kCuda});
   const std::array<PoolHandle, 2> both = {pool_, cannot};
   Status status;
   {
@@ -80,8 +81,7 @@ TEST_P(SleepFailure, OfAnotherPoolOfTheCallNamesWhoCannotComeBack) {
   EXPECT_NE(status.message().find("; then pool sleeper"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("the pool is asleep, wake() it"), std::string::npos) << status.message();
   EXPECT_TRUE(pool().basis().life.asleep());
-  EXPECT_TRUE(WakeAlone(pool()).ok());
-  EXPECT_TRUE(runtime().DestroyPool(cannot).ok());
+  ExpectOk(Wake());
 }
 
 TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
@@ -90,16 +90,13 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
         Failure{"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE}, Failure{"cuStreamSynchronize", CUDA_ERROR_INVALID_VALUE},
         Failure{"cuMemUnmap", CUDA_ERROR_INVALID_VALUE}}) {
     FailEachTime(
-        failure, [&] { return SleepAlone(pool(), {.keep = Keep::kHost}); },
-        [&](const Status&) {
-          EXPECT_TRUE(pool().basis().life.open());
-          EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
-          EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
-          const CUdeviceptr block = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
-          EXPECT_TRUE(runtime().Free(block).ok());
+        failure, [&] { return Sleep(); },
+        [&] {
+          ExpectState(false, 0, 0);
+          Free(Allocate(pool_, kMiB));
         });
     ASSERT_TRUE(pool().basis().life.asleep());
-    ASSERT_TRUE(WakeAlone(pool()).ok());
+    ExpectOk(Wake());
   }
 }
 
@@ -109,7 +106,7 @@ TEST_P(SleepFailure, BeforeTheUnmappingTouchesNoMapping) {
     const InjectedFault keeping({.call = "cuMemAllocHost", .result = CUDA_ERROR_OUT_OF_MEMORY});
     const InjectedFault opening({.call = "cuMemSetAccess", .result = CUDA_ERROR_INVALID_VALUE, .count = 10000});
     const uint64_t unmapped = CallCount("cuMemUnmap");
-    EXPECT_FALSE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+    EXPECT_FALSE(Sleep().ok());
     EXPECT_EQ(CallCount("cuMemUnmap"), unmapped);
   }
   EXPECT_TRUE(pool().basis().life.open());
@@ -123,10 +120,10 @@ TEST_P(SleepFailure, OfACopyWaitsForTheOthersBeforeTheirMemoryGoes) {
   };
   const uint64_t waits = waits_of([&] {
     const InjectedFault fault({.call = "cuMemcpyAsync", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
-    EXPECT_FALSE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+    EXPECT_FALSE(Sleep().ok());
   });
-  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok()); }), waits - 1);
-  EXPECT_TRUE(WakeAlone(pool()).ok());
+  EXPECT_EQ(waits_of([&] { ExpectOk(Sleep()); }), waits - 1);
+  ExpectOk(Wake());
 }
 
 TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
@@ -134,51 +131,45 @@ TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
        {Failure{"cuMemMap", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE},
         Failure{"cuStreamCreate", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE},
         Failure{"cuStreamSynchronize", CUDA_ERROR_INVALID_VALUE}}) {
-    ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+    ExpectOk(Sleep());
     const uint64_t kept = pool().Statistics().kept_bytes;
     FailEachTime(
-        failure, [&] { return WakeAlone(pool()); },
-        [&](const Status&) {
-          EXPECT_TRUE(pool().basis().life.asleep());
-          EXPECT_EQ(pool().Statistics().asleep_bytes, CountersOf(pool_).reserved_bytes.current);
-          EXPECT_EQ(pool().Statistics().kept_bytes, kept);
-        });
+        failure, [&] { return Wake(); }, [&] { ExpectState(true, Reserved(pool_), kept); });
     ASSERT_FALSE(pool().basis().life.asleep());
   }
 }
 
 TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
-  ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+  ExpectOk(Sleep());
   {
     const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1, .count = 10000});
-    ExpectFailure(WakeAlone(pool()), StatusCode::kOutOfMemory, "wake: waking " + FormatBytes(reserved_));
+    ExpectFailure(Wake(), StatusCode::kOutOfMemory, "wake: waking " + FormatBytes(reserved_));
   }
   EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
-  ASSERT_TRUE(WakeAlone(pool()).ok());
+  ExpectOk(Wake());
 }
 
 // A later piece fails while copies to the first piece run.
 TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsTheHostsMemory) {
   for (const Failure failure :
        {Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY}}) {
-    ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+    ExpectOk(Sleep());
     const uint64_t kept = pool().Statistics().kept_bytes;
     const uint64_t before = CallCount(failure.call);
-    ASSERT_TRUE(WakeAlone(pool()).ok());
+    ExpectOk(Wake());
     const int calls = static_cast<int>(CallCount(failure.call) - before);
     ASSERT_GE(calls, 2);
-    ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+    ExpectOk(Sleep());
     const uint64_t copied = CallCount("cuMemcpyAsync");
     const uint64_t awaited = CallCount("cuStreamSynchronize");
     {
       const InjectedFault fault({.call = failure.call, .result = failure.result, .skip = calls - 1, .count = 10000});
-      EXPECT_FALSE(WakeAlone(pool()).ok());
+      EXPECT_FALSE(Wake().ok());
     }
     EXPECT_GT(CallCount("cuMemcpyAsync"), copied) << "nothing was copied while memory was mapped";
     EXPECT_GT(CallCount("cuStreamSynchronize"), awaited) << "memory went under a copy";
-    EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
-    EXPECT_EQ(pool().Statistics().kept_bytes, kept);
-    ASSERT_TRUE(WakeAlone(pool()).ok());
+    ExpectState(true, reserved_, kept);
+    ExpectOk(Wake());
   }
 }
 
@@ -189,7 +180,7 @@ TEST_P(SleepFailure, OfAnUndoLeavesThePoolAsleepWithItsContents) {
     EXPECT_FALSE(SleepAlone(pool(), {}).ok());
   }
   EXPECT_TRUE(pool().basis().life.asleep());
-  ASSERT_TRUE(WakeAlone(pool()).ok());
+  ExpectOk(Wake());
   EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
 }
 

@@ -1,13 +1,12 @@
 // Each device has default streams of its own, and memory that several devices use is reused in the order of them all.
 // Where memory serves too early, bytes are wrong, and the emulator's race checker says so at the end of a test.
 #include <algorithm>
-#include <cstring>
-#include <future>
+#include <atomic>
 #include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -16,18 +15,11 @@ namespace {
 constexpr uint64_t kBlock = 3 * kMiB;
 
 // Work of a stream that writes a block once the test lets it.
-class HeldWrite {
+class HeldWrite : public HeldStream {
  public:
-  HeldWrite(const CudaDriver& cuda, CUstream stream, CUdeviceptr block) {
-    const auto wait = [](void* ended) { static_cast<std::shared_future<void>*>(ended)->wait(); };
-    EXPECT_EQ(cuda.cuLaunchHostFunc(stream, wait, &ended_), CUDA_SUCCESS);
+  HeldWrite(const CudaDriver& cuda, CUstream stream, CUdeviceptr block) : HeldStream(cuda, stream) {
     EXPECT_EQ(cuda.cuMemsetD8Async(block, 5, kBlock, stream), CUDA_SUCCESS);
   }
-  void End() { end_.set_value(); }
-
- private:
-  std::promise<void> end_;
-  std::shared_future<void> ended_ = end_.get_future().share();
 };
 
 class StreamPlacesOfPools : public PoolTest {
@@ -39,7 +31,8 @@ class StreamPlacesOfPools : public PoolTest {
     if (reaches == 0) GTEST_SKIP() << "device 0 cannot access the memory of device 1";
   }
   void TearDown() override {
-    for (const CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+    PoolTest::TearDown();
+    for (const CUstream stream : streams_) DestroyStream(stream);
   }
 
   // On the device that is current.
@@ -49,39 +42,29 @@ class StreamPlacesOfPools : public PoolTest {
     streams_.push_back(stream);
     return stream;
   }
-  CUdeviceptr Allocate(PoolHandle pool, CUstream stream) {
-    const Result<CUdeviceptr> block = runtime().AllocateFrom(pool, kBlock, stream);
-    EXPECT_TRUE(block.ok()) << block.status().message();
-    return block.ok() ? *block : 0;
-  }
-  // What was written last, by the block's owner.
-  void ExpectBytes(CUstream stream, CUdeviceptr block) {
-    std::vector<uint8_t> bytes(kBlock);
-    EXPECT_EQ(cuda().cuMemcpyDtoHAsync(bytes.data(), block, kBlock, stream), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-    EXPECT_EQ(bytes, std::vector<uint8_t>(kBlock, 9)) << "the freed block's work wrote the live one";
+  CUdeviceptr Allocate(PoolHandle pool, CUstream stream) { return PoolTest::Allocate(pool, kBlock, stream); }
+  // Writes a block behind the work of another device, which ends then.
+  void ExpectWrittenBehind(HeldWrite& work, CUdeviceptr next, CUstream stream) {
+    EXPECT_EQ(cuda().cuMemsetD8Async(next, 9, kBlock, stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY) << "it ran beside the work of the other device";
+    work.End();
+    Synchronize(stream);
   }
   // A pool of device 1 that device 0 may use, with room for one block.
   PoolHandle CreateForBoth() {
-    PoolConfiguration configuration = Configured("both", /*device=*/1);
-    configuration.peers = {0};
-    configuration.limit_bytes = 4 * kMiB;
-    return Create(configuration);
+    return CreateWith({.name = "both", .device = 1, .peers = {0}, .limit_bytes = 4 * kMiB});
   }
   // What was freed while device 0 worked on it serves device 1 only behind that work.
   void ExpectServedBehind(PoolHandle pool, HeldWrite& work, CUstream busy) {
     const ContextGuard here(driver(), far_);
     const CUstream stream = NewStream();
     const CUdeviceptr next = Allocate(pool, stream);
-    EXPECT_EQ(cuda().cuMemsetD8Async(next, 9, kBlock, stream), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY) << "it ran beside the work of the other device";
-    work.End();
-    EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+    ExpectWrittenBehind(work, next, stream);
     {
       const ContextGuard there(driver(), near_);
-      EXPECT_EQ(cuda().cuStreamSynchronize(busy), CUDA_SUCCESS);
+      Synchronize(busy);
     }
-    ExpectBytes(stream, next);
+    ExpectBytes(stream, next, kBlock, 9);
     Free(next);
   }
 
@@ -92,9 +75,7 @@ class StreamPlacesOfPools : public PoolTest {
 };
 
 TEST_F(StreamPlacesOfPools, PinnedMemoryServesNobodyWhileAnotherDevicesDefaultStreamUsesIt) {
-  PoolConfiguration configuration = Configured("pinned");
-  configuration.backing.kind = BackingKind::kPinned;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = CreateWith({.name = "pinned", .kind = BackingKind::kPinned});
   for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_PER_THREAD}) {
     std::optional<HeldWrite> work;
     CUdeviceptr block = 0;
@@ -151,11 +132,8 @@ TEST_F(StreamPlacesOfPools, AProgramThatLeavesAPeerCurrentMayUseThePoolsOwnDefau
   const ContextGuard there(driver(), far_);
   const CUstream stream = NewStream();
   const CUdeviceptr next = Allocate(pool, stream);
-  EXPECT_EQ(cuda().cuMemsetD8Async(next, 9, kBlock, stream), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-  work->End();
-  ExpectBytes(stream, next);
-  Free(next);
+  ExpectWrittenBehind(*work, next, stream);
+  ExpectBytes(stream, next, kBlock, 9);
 }
 
 // The block would serve that stream too, which can wait for nothing outside of its capture.
@@ -166,7 +144,7 @@ TEST_F(StreamPlacesOfPools, AProgramThatLeavesAPeerCurrentIsRefusedWhileThePools
     const ContextGuard there(driver(), far_);
     ASSERT_EQ(cuda().cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   }
-  ExpectFailure(runtime().AllocateFrom(pool, kBlock, CU_STREAM_PER_THREAD).status(), StatusCode::kFailedPrecondition,
+  ExpectFailure(TryAllocate(pool, kBlock, CU_STREAM_PER_THREAD).status(), StatusCode::kFailedPrecondition,
                 "make the pool's device current");
   const ContextGuard there(driver(), far_);
   EXPECT_EQ(cuda().cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_SUCCESS) << "it is whole";
@@ -180,9 +158,7 @@ TEST_F(StreamPlacesOfPools, APoolThatOnlyItsOwnDeviceUsesAsksNobodyForTheDefault
 }
 
 TEST_F(StreamPlacesOfPools, APoolThatGetsAPeerAsksFromThenOn) {
-  PoolConfiguration configuration = Configured("later", /*device=*/1);
-  configuration.limit_bytes = 4 * kMiB;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = CreateWith({.name = "later", .device = 1, .limit_bytes = 4 * kMiB});
   Free(Allocate(pool, nullptr));
   EXPECT_TRUE(Get(pool).segments().peers.Grant({0}).ok());
   const CUdeviceptr block = Allocate(pool, nullptr);
@@ -206,17 +182,50 @@ TEST_F(StreamPlacesOfPools, WhatEndedThreadsDefaultStreamsFreedServesOthers) {
 }
 
 TEST_F(StreamPlacesOfPools, AWaitForThePoolsMemoryWaitsForTheDevicesOfItsStreams) {
-  PoolConfiguration configuration = Configured("busy", /*device=*/1);
-  configuration.peers = {0};
-  configuration.deadline_ms = 100;
-  const PoolHandle pool = Create(configuration);
+  const PoolHandle pool = CreateWith({.name = "busy", .device = 1, .deadline_ms = 100, .peers = {0}});
   const CUdeviceptr block = Allocate(pool, nullptr);
   HeldWrite work(cuda(), nullptr, block);
   EXPECT_EQ(Get(pool).blocks().WaitForDevice().code(), StatusCode::kDeadlineExceeded)
       << "a live block's stream counts, too";
   work.End();
   EXPECT_TRUE(Get(pool).blocks().WaitForDevice().ok());
-  Free(block);
+}
+
+// A default stream belongs to the context that is current. Of contexts that are no primary ones pools know nothing.
+
+// Such as cuCtxCreate and green contexts make: here only the driver's answers about what is current.
+const auto kForeign = reinterpret_cast<CUcontext>(0x40);
+std::atomic<bool> foreign_is_current{false};
+
+CUresult GetCurrent(CUcontext* context) {
+  if (!foreign_is_current) return SharedDriver()->cuda.cuCtxGetCurrent(context);
+  *context = kForeign;
+  return CUDA_SUCCESS;
+}
+
+CUresult SetCurrent(CUcontext context) {
+  return context == kForeign ? CUDA_SUCCESS : SharedDriver()->cuda.cuCtxSetCurrent(context);
+}
+
+std::shared_ptr<const Driver> DriverWithForeignContext() {
+  auto driver = std::make_shared<Driver>(*SharedDriver());
+  driver->cuda.cuCtxGetCurrent = GetCurrent;
+  driver->cuda.cuCtxSetCurrent = SetCurrent;
+  return driver;
+}
+
+class ForeignContexts : public PoolTest {
+ protected:
+  ForeignContexts() : PoolTest(DriverWithForeignContext()) {}
+  ~ForeignContexts() override { foreign_is_current = false; }
+};
+
+TEST_F(ForeignContexts, HaveNoDefaultStreamForAPool) {
+  const PoolHandle pool = CreateWith({.name = "primary", .streams = Streams::kMayDie});
+  foreign_is_current = true;
+  ExpectFailure(TryAllocate(pool, 4 * kMiB).status(), StatusCode::kNotSupported, "not its primary context");
+  foreign_is_current = false;
+  Allocate(pool, 4 * kMiB);
 }
 
 }  // namespace

@@ -22,6 +22,21 @@ class Lanes : public ::testing::Test {
   CachedPool Pool(PoolHandle handle) { return {handle, owner_, 512, &broken_}; }
 
   engine::Lane LaneOf(const CachedPool& pool, StreamKey stream) { return caches_->LaneOf(pool, stream, &returned_); }
+  // Of the first pool and kStream.
+  engine::Lane OpenLane() {
+    const engine::Lane lane = LaneOf(Pool(1), kStream);
+    caches_->Open(lane);
+    return lane;
+  }
+  void ExpectNoCacheOfAnotherStream() {
+    const engine::Lane later = LaneOf(Pool(1), kOther);
+    caches_->Open(later);
+    EXPECT_EQ(caches_->Find(later), nullptr);
+  }
+  // The word of a live block of the lane.
+  static engine::BlockWord LiveIn(engine::Lane lane) {
+    return engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
+  }
 
   engine::ReturnedBlocks returned_;
   const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>();
@@ -62,8 +77,7 @@ TEST_F(Lanes, AreForgottenWithTheirStream) {
 }
 
 TEST_F(Lanes, LeaveTheThreadNothingOfCachesThatEnded) {
-  const engine::Lane lane = LaneOf(Pool(1), kStream);
-  caches_->Open(lane);
+  const engine::Lane lane = OpenLane();
   ASSERT_NE(caches_->Find(lane), nullptr);
   ASSERT_NE(caches_->Find(1, kStream), nullptr);
   caches_->ForgetStream(1, kStream);
@@ -80,9 +94,8 @@ TEST_F(Lanes, AreForgottenWithTheirPool) {
 }
 
 TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
-  const engine::Lane lane = LaneOf(Pool(1), kStream);
-  caches_->Open(lane);
-  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
+  const engine::Lane lane = OpenLane();
+  const engine::BlockWord live = LiveIn(lane);
   engine::AtomicWord word = live.bits();
   ASSERT_TRUE(caches_->Find(lane)->Give({4096, &word}, live));
   EXPECT_EQ(caches_->Close(1, ThreadCaches::Reopen::kNever).blocks.size(), 1u);
@@ -93,28 +106,21 @@ TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
   caches_->ForgetPool(1);
   caches_->Statistics(1, read);
   EXPECT_EQ(left, 0) << "what its caches did is of no interest any more";
-  const engine::Lane again = LaneOf(Pool(1), kStream);
-  caches_->Open(again);
-  EXPECT_NE(caches_->Find(again), nullptr) << "nor that they were closed";
+  EXPECT_NE(caches_->Find(OpenLane()), nullptr) << "nor that they were closed";
 }
 
 TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
-  const engine::Lane lane = LaneOf(Pool(1), kStream);
-  caches_->Open(lane);
+  const engine::Lane lane = OpenLane();
   caches_->Close(1, ThreadCaches::Reopen::kNever);
   caches_->Open(lane);
   EXPECT_TRUE(caches_->Find(lane)->closed());
-  const engine::Lane later = LaneOf(Pool(1), kOther);
-  caches_->Open(later);
-  EXPECT_EQ(caches_->Find(later), nullptr);
+  ExpectNoCacheOfAnotherStream();
 }
 
 TEST_F(Lanes, GetNoCacheOnceTheRuntimeEnds) {
   LaneOf(Pool(1), kStream);
   caches_->CloseAll();
-  const engine::Lane later = LaneOf(Pool(1), kOther);
-  caches_->Open(later);
-  EXPECT_EQ(caches_->Find(later), nullptr);
+  ExpectNoCacheOfAnotherStream();
 }
 
 constexpr int kRacedBlocks = 4000;  // the most that a cache keeps of one class
@@ -151,7 +157,7 @@ void Race(First first, Second second) {
 // meanwhile.
 TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
   const engine::Lane lane = LaneOf(Pool(1), kStream);
-  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
+  const engine::BlockWord live = LiveIn(lane);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
   caches_->Open(lane);
@@ -176,7 +182,7 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
 TEST_F(Lanes, PauseTheirOnlyCacheWhileAnotherThreadEndsABlock) {
   constexpr int kRounds = 100;
   const engine::Lane lane = LaneOf(Pool(1), kStream);
-  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
+  const engine::BlockWord live = LiveIn(lane);
   caches_->Open(lane);
   for (int round = 0; round < kRounds; ++round) {
     engine::AtomicWord word = live.bits();
@@ -198,7 +204,7 @@ TEST_F(Lanes, PauseTheirOnlyCacheWhileAnotherThreadEndsABlock) {
 
 TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
   const engine::Lane lane = LaneOf(Pool(1), kStream);
-  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
+  const engine::BlockWord live = LiveIn(lane);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
   std::atomic<int> ended{0};

@@ -10,9 +10,8 @@ class TrimOfGraphMemory : public PoolTest {
   // A graph that got 4 MiB from the pool.
   void Capture() {
     ASSERT_TRUE(Get(pool_).mode().Reserve(8 * kMiB).ok());
-    ASSERT_TRUE(capture_.Begin(runtime(), pool_, stream_.get()).ok());
-    const CUdeviceptr block = runtime().AllocateFrom(pool_, 4 * kMiB, stream_.get()).value();
-    ASSERT_TRUE(runtime().Free(block).ok());
+    ASSERT_TRUE(capture_.Begin(runtime(), pool_, stream_).ok());
+    Free(Allocate(pool_, 4 * kMiB, stream_));
     ASSERT_TRUE(capture_.End().ok());
   }
   std::string LinesOfTrim() {
@@ -32,15 +31,14 @@ TEST_F(TrimOfGraphMemory, SaysThatGraphsHoldWhatStays) {
   Capture();
   const std::string lines = LinesOfTrim();
   EXPECT_NE(lines.find("graphs that captured with the pool live"), std::string::npos) << lines;
-  EXPECT_GT(CountersOf(pool_).reserved_bytes.current, 0u);
-  capture_.DestroyGraph();
+  EXPECT_GT(Reserved(pool_), 0u);
 }
 
 TEST_F(TrimOfGraphMemory, GivesAllBackAndSaysNothingOnceTheGraphIsDestroyed) {
   Capture();
   capture_.DestroyGraph();
   EXPECT_EQ(LinesOfTrim().find("graphs that captured"), std::string::npos);
-  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 0u);
+  EXPECT_EQ(Reserved(pool_), 0u);
 }
 
 }  // namespace

@@ -1,13 +1,19 @@
-// The states of a pool: which transitions exist, and that none leads back.
+// Parts of each pool's basis: its state, and the streams on which calls are about to record.
+#include "src/library/pool/basis/pool_basis.h"
+
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
-
-#include "src/library/pool/basis/pool_basis.h"
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace commpool::internal {
 namespace {
 
+// Which transitions exist, and that none leads back.
 using State = PoolLife::State;
 
 TEST(PoolLife, BeginsOpen) {
@@ -73,6 +79,44 @@ TEST(PoolLife, NeverReturnsToAnEarlierState) {
   life.Abandon();
   life.Destroy();
   EXPECT_EQ(life.state(), State::kAbandoned);
+}
+
+// Calls announce on which stream they are about to record, and others wait for them.
+
+constexpr StreamKey kStream = 64;
+constexpr StreamKey kOther = 128;
+
+TEST(RecordingStreams, AreAwaitedByNobodyWhereThereAreNone) {
+  RecordingStreams recording;
+  recording.AwaitEnd(kStream);
+  const RecordingStreams::Scope nothing(recording, {});
+  const RecordingStreams::Scope other(recording, {kOther});
+  recording.AwaitEnd(kStream);
+}
+
+TEST(RecordingStreams, EndWithTheirScope) {
+  RecordingStreams recording;
+  { const RecordingStreams::Scope scope(recording, {kStream, kOther}); }
+  recording.AwaitEnd(kStream);
+  { const RecordingStreams::Scope twice(recording, {kStream, kStream}); }
+  recording.AwaitEnd(kStream);
+}
+
+TEST(RecordingStreams, AreAwaitedUntilTheLastHasEnded) {
+  RecordingStreams recording;
+  std::atomic<int> open{2};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 2; ++thread) {
+    auto scope = std::make_unique<RecordingStreams::Scope>(recording, std::vector<StreamKey>{kStream, kOther});
+    threads.emplace_back([&open, scope = std::move(scope)]() mutable {
+      std::this_thread::yield();
+      --open;
+      scope.reset();
+    });
+  }
+  recording.AwaitEnd(kStream);
+  EXPECT_EQ(open.load(), 0);
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
