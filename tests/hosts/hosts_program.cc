@@ -34,29 +34,13 @@ namespace {
 constexpr uint64_t kDeadlineMs = 10000;
 constexpr std::chrono::milliseconds kShort{1000};
 
-CUresult KillThisProcess(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) {
-  std::raise(SIGKILL);
-  return CUDA_ERROR_UNKNOWN;
-}
-
-CUresult HaveNoMemory(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) {
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 std::shared_ptr<const Driver> OpenEmulator() {
-  LoaderOptions options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated).value();
-  return LoadDriver(options).value();
-}
-
-std::shared_ptr<const Driver> DriverThatKills(const Driver& driver) {
-  auto killing = std::make_shared<Driver>(driver);
-  killing->cuda.cuMemCreate = KillThisProcess;
-  return killing;
+  return LoadDriver(LoaderOptionsFromEnvironment(DriverChoice::kEmulated).value()).value();
 }
 
 class RankOfJob {
  public:
-  RankOfJob() : driver_(OpenEmulator()) {
+  RankOfJob() {
     MPI_Init(nullptr, nullptr);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
@@ -74,23 +58,17 @@ class RankOfJob {
 
   // Every step of a pool's life. Throws where something is wrong.
   void Live() {
-    Runtime runtime(driver_);
-    const PoolHandle handle = runtime.CreatePool(Configured()).value();
-    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->mode().RegisterWith(second_).or_throw();
-    pool->mode().Reserve(2 * kMiB).or_throw();
-    {
-      const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
-      Sum(runtime, *pool, 300'000);
-      pool->mode().Reserve(16 * kMiB).or_throw();  // it grows
-      Sum(runtime, *pool, 3'000'001);
-      runtime.scopes().End(scope).or_throw();
-    }
-    const uint64_t windows = pool->Statistics().registered_segments;
-    pool->mode().Deregister(second_).or_throw();
-    pool->Trim(0).value();
-    pool->Close().or_throw();
-    runtime.DestroyPool(handle).or_throw();
+    MakePool();
+    RegisterAndReserve();
+    const ScopeHandle scope = runtime_.scopes().Begin({.pool = pool_}).value();
+    Sum(300'000);
+    pool_->mode().Reserve(16 * kMiB).or_throw();  // it grows
+    Sum(3'000'001);
+    runtime_.scopes().End(scope).or_throw();
+    const uint64_t windows = pool_->Statistics().registered_segments;
+    pool_->mode().Deregister(second_).or_throw();  // while it has segments
+    pool_->Trim(0).value();
+    EndPool();
     std::printf("rank %d: every sum is right, %d segments registered, closed\n", rank_, static_cast<int>(windows));
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommDestroy(communicator);
     driver_->cuda.cuStreamDestroy(stream_);
@@ -99,49 +77,39 @@ class RankOfJob {
   }
 
   [[noreturn]] void Sleep() {
-    const auto driver = std::make_shared<Driver>(*driver_);  // this rank's own
-    Runtime runtime(driver);
-    const PoolHandle handle = runtime.CreatePool(Configured()).value();
-    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->mode().RegisterWith(second_).or_throw();
-    const CUdeviceptr block = FallAsleep(*pool);
-    if (rank_ == ranks_ - 1) driver->cuda.cuMemCreate = HaveNoMemory;
-    TellOf("wake", WakeAlone(*pool));
-    driver->cuda.cuMemCreate = driver_->cuda.cuMemCreate;
-    WakeAlone(*pool).or_throw();
+    MakePool();
+    pool_->mode().RegisterWith(second_).or_throw();
+    const CUdeviceptr block = FallAsleep();
+    if (IsLast()) driver_->cuda.cuMemCreate = [](auto...) { return CUDA_ERROR_OUT_OF_MEMORY; };
+    TellOf("wake", WakeAlone(*pool_));
+    driver_->cuda.cuMemCreate = usual_.cuda.cuMemCreate;
+    WakeAlone(*pool_).or_throw();
     CheckHeld(block);
-    pool->Free(block).or_throw();
-    pool->mode().Reclaim().value();
-    {
-      const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
-      Sum(runtime, *pool, 300'000);
-      runtime.scopes().End(scope).or_throw();
-    }
+    pool_->Free(block).or_throw();
+    pool_->mode().Reclaim().value();
+    const ScopeHandle scope = runtime_.scopes().Begin({.pool = pool_}).value();
+    Sum(300'000);
+    runtime_.scopes().End(scope).or_throw();
     std::printf("rank %d: slept and woke, %d segments registered\n", rank_,
-                static_cast<int>(pool->Statistics().registered_segments));
-    pool->mode().Deregister(second_).or_throw();
-    pool->Close().or_throw();
-    runtime.DestroyPool(handle).or_throw();
+                static_cast<int>(pool_->Statistics().registered_segments));
+    EndPool();
     Leave();
   }
 
   [[noreturn]] void SleepUnderAGraph() {
     const CudaDriver& cuda = driver_->cuda;
-    Runtime runtime(driver_);
-    const PoolHandle handle = runtime.CreatePool(Configured()).value();
-    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->mode().RegisterWith(second_).or_throw();
-    pool->mode().Reserve(2 * kMiB).or_throw();
-    const CUdeviceptr block = pool->Allocate(kMiB, KeyOfStream(stream_, pool->device())).value();
+    MakePool();
+    RegisterAndReserve();
+    const CUdeviceptr block = pool_->Allocate(kMiB, KeyOfStream(stream_, device_)).value();
     CUgraphExec graph = CaptureGather(block);
     ReplayGather(graph, block, 1);
-    const Status slept = SleepAlone(*pool, {});
+    const Status slept = SleepAlone(*pool_, {});
     if (!slept.ok()) {
       TellOf("sleep", slept);
       ReplayGather(graph, block, 2);
-      SleepAlone(*pool, {.graphs = LiveGraphs::kDiscarded}).or_throw();
+      SleepAlone(*pool_, {.graphs = LiveGraphs::kDiscarded}).or_throw();
     }
-    WakeAlone(*pool).or_throw();
+    WakeAlone(*pool_).or_throw();
     if (!slept.ok()) {
       cuda.cuGraphExecDestroy(graph);
       graph = CaptureGather(block);
@@ -149,23 +117,19 @@ class RankOfJob {
     ReplayGather(graph, block, 3);
     cuda.cuGraphExecDestroy(graph);
     std::printf("rank %d: gathered after a sleep, %s\n", rank_, slept.ok() ? "by the graph" : "by another graph");
-    pool->Free(block).or_throw();
-    pool->mode().Deregister(second_).or_throw();
-    pool->Close().or_throw();
-    runtime.DestroyPool(handle).or_throw();
+    pool_->Free(block).or_throw();
+    EndPool();
     Leave();
   }
 
   [[noreturn]] void DieAsleep() {
     std::signal(SIGTERM, SIG_IGN);  // mpirun sends it after a rank's death
-    Runtime runtime(driver_);
-    const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
-    const CUdeviceptr block = FallAsleep(*pool);
-    if (rank_ == ranks_ - 1) std::raise(SIGKILL);
-    TellOf("wake", WakeAlone(*pool));
-    pool->mode().AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
-    for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
-    WakeAlone(*pool).or_throw();
+    MakePool();
+    const CUdeviceptr block = FallAsleep();
+    if (IsLast()) std::raise(SIGKILL);
+    TellOf("wake", WakeAlone(*pool_));
+    AbandonHome();
+    WakeAlone(*pool_).or_throw();
     CheckHeld(block);
     std::printf("rank %d: has what it held\n", rank_);
     std::fflush(stdout);
@@ -179,35 +143,49 @@ class RankOfJob {
 
   [[noreturn]] void Absent() {
     agreement_ = std::make_unique<MpiAgreement>(MPI_COMM_WORLD, kShort);
-    Runtime runtime(driver_);
-    const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
-    const Status status = rank_ == ranks_ - 1 ? Status() : pool->mode().Reserve(2 * kMiB);
+    MakePool();
+    const Status status = IsLast() ? Status() : pool_->mode().Reserve(2 * kMiB);
     if (!status.ok()) std::printf("rank %d: %s\n", rank_, status.message().c_str());
     Leave();
   }
 
   [[noreturn]] void Loopback() {
     setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
-    Runtime runtime(driver_);
-    const Status status = runtime.CreatePool(Configured()).status();
-    std::printf("rank %d: %s\n", rank_, status.message().c_str());
+    std::printf("rank %d: %s\n", rank_, runtime_.CreatePool(Configured()).status().message().c_str());
     Leave();
   }
 
   [[noreturn]] void Die() {
-    const bool dies = rank_ == ranks_ - 1;
     std::signal(SIGTERM, SIG_IGN);  // mpirun sends it after a rank's death
-    Runtime runtime(dies ? DriverThatKills(*driver_) : driver_);
-    const PoolHandle handle = runtime.CreatePool(Configured()).value();
-    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    const Status status = pool->mode().Reserve(2 * kMiB);
-    pool->mode().AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
-    for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
+    MakePool();
+    if (IsLast()) driver_->cuda.cuMemCreate = [](auto...) { return static_cast<CUresult>(std::raise(SIGKILL)); };
+    const Status status = pool_->mode().Reserve(2 * kMiB);
+    AbandonHome();
     TellOf("reserve", status);
     _exit(status.code() == StatusCode::kRemoteFailure ? 0 : 1);  // MPI cannot finalize without the lost rank
   }
 
  private:
+  bool IsLast() const { return rank_ == ranks_ - 1; }
+
+  void MakePool() { pool_ = runtime_.pools().Find(runtime_.CreatePool(Configured()).value()).value(); }
+
+  void RegisterAndReserve() {
+    pool_->mode().RegisterWith(second_).or_throw();
+    pool_->mode().Reserve(2 * kMiB).or_throw();
+  }
+
+  void EndPool() {
+    pool_->mode().Deregister(second_).or_throw();
+    pool_->Close().or_throw();
+    runtime_.DestroyPool(pool_->handle()).or_throw();
+  }
+
+  void AbandonHome() {
+    pool_->mode().AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
+    for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
+  }
+
   void TellOf(const char* call, const Status& status) const {
     std::printf("rank %d: %s failed (%d): %s\n", rank_, call, static_cast<int>(status.code()),
                 status.message().c_str());
@@ -215,11 +193,11 @@ class RankOfJob {
   }
 
   // With a block that holds the rank's number.
-  CUdeviceptr FallAsleep(Pool& pool) const {
-    pool.mode().Reserve(2 * kMiB).or_throw();
-    const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_, pool.device())).value();
+  CUdeviceptr FallAsleep() const {
+    pool_->mode().Reserve(2 * kMiB).or_throw();
+    const CUdeviceptr block = pool_->Allocate(kMiB, KeyOfStream(stream_, device_)).value();
     driver_->cuda.cuMemcpyHtoD(block, &rank_, sizeof(rank_));
-    SleepAlone(pool, {.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
+    SleepAlone(*pool_, {.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
     return block;
   }
 
@@ -317,11 +295,11 @@ class RankOfJob {
   }
 
   // All-reduces a scoped block and checks every element.
-  void Sum(Runtime& runtime, Pool& pool, size_t count) {
+  void Sum(size_t count) {
     const CudaDriver& cuda = driver_->cuda;
     const size_t bytes = count * sizeof(float);
-    const CUdeviceptr block = runtime.Allocate(device_, bytes, stream_).value();
-    runtime.windows().Find(home_, block).value();  // fails if the block is in no window
+    const CUdeviceptr block = runtime_.Allocate(device_, bytes, stream_).value();
+    runtime_.windows().Find(home_, block).value();  // fails if the block is in no window
     std::vector<float> values(count);
     for (size_t index = 0; index < count; ++index) values[index] = static_cast<float>(index % 16 + rank_);
     cuda.cuMemcpyHtoDAsync(block, values.data(), bytes, stream_);
@@ -335,11 +313,12 @@ class RankOfJob {
       if (values[index] == expected) continue;
       Status(StatusCode::kInternal, "element " + std::to_string(index) + " of the sum is wrong").or_throw();
     }
-    runtime.Free(block).or_throw();
-    pool.mode().Reclaim().value();
+    runtime_.Free(block).or_throw();
+    pool_->mode().Reclaim().value();
   }
 
-  const std::shared_ptr<const Driver> driver_;
+  const Driver usual_ = *OpenEmulator();
+  const std::shared_ptr<Driver> driver_ = std::make_shared<Driver>(usual_);  // this rank's own, which may fail
   int rank_ = 0;
   int ranks_ = 1;
   int device_ = 0;
@@ -348,6 +327,8 @@ class RankOfJob {
   ncclComm_t home_ = nullptr;
   ncclComm_t second_ = nullptr;
   std::unique_ptr<MpiAgreement> agreement_;
+  Runtime runtime_{driver_};
+  std::shared_ptr<Pool> pool_;
 };
 
 }  // namespace

@@ -1,8 +1,5 @@
 // A rank is lost inside NCCL's call, or in a collective. The others abandon their communicator, abort it, close alone
 // and get their memory back.
-#include <algorithm>
-
-#include "tests/registration/nonblocking_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -14,60 +11,34 @@ class Abandon : public SymmetricTest {
 
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("faults are injected, and addresses that stay out of use are a leak");
-    SymmetricTest::SetUp();
-    if (IsSkipped()) return;
     AllowLeak("reserved addresses");
+    SymmetricTest::SetUp();
   }
 
-  Statuses CreateOver(const std::vector<ncclComm_t>& home) {
-    return Create([&](const Rank& rank, PoolConfiguration& configuration) {
-      configuration.home = home[static_cast<size_t>(rank.number)];
+  // With its first reserve.
+  void CreateOver(const std::vector<ncclComm_t>& home) {
+    CreateAndReserve(2 * kMiB, [&](const Rank& rank, PoolConfiguration& configuration) {
+      configuration.home = home[rank.index()];
       configuration.deadline_ms = kDeadlineMs;
     });
   }
   // Waits until all are ready.
   std::vector<ncclComm_t> ConnectAll() {
-    std::vector<ncclComm_t> communicators = ConnectNonblocking(group());
-    ExpectOk(Run([&](Rank& rank) {
-      return DescribeCommunicator(driver(), communicators[static_cast<size_t>(rank.number)]).status();
-    }));
+    std::vector<ncclComm_t> communicators = group().ConnectNonblocking();
+    ExpectOk(Run([&](Rank& rank) { return DescribeCommunicator(driver(), communicators[rank.index()]).status(); }));
     return communicators;
   }
-  // An all-reduce of this rank over memory without a window.
-  void Reduce(Rank& rank, ncclComm_t communicator) {
-    CUdeviceptr& memory = memory_[static_cast<size_t>(rank.number)];
-    EXPECT_EQ(driver().cuda.cuMemAlloc(&memory, kKiB), CUDA_SUCCESS);
-    auto* const data = reinterpret_cast<void*>(memory);
-    EXPECT_EQ(driver().nccl.ncclAllReduce(data, data, 1, ncclFloat, ncclSum, communicator, rank.stream), ncclSuccess);
-  }
-  void EndReduce(Rank& rank) {
-    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-    EXPECT_EQ(driver().cuda.cuMemFree(memory_[static_cast<size_t>(rank.number)]), CUDA_SUCCESS);
-  }
-
   // One rank fails, and the others wait for it in NCCL until the deadline.
   void ReserveUntilTheDeadline(uint64_t bytes) {
-    const InjectedFault one({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = 1});
-    const Statuses statuses = Reserve(bytes);
-    EXPECT_TRUE(std::none_of(statuses.begin(), statuses.end(), [](const Status& status) { return status.ok(); }));
+    const Statuses statuses =
+        With({.call = "ncclCommWindowRegister", .result = ncclInternalError}, [&] { return Reserve(bytes); });
+    for (const Status& status : statuses) EXPECT_FALSE(status.ok());
   }
   Status GiveUp(Rank& rank, const std::vector<ncclComm_t>& home) {
-    ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
+    ncclComm_t const mine = home[rank.index()];
     Status status = PoolOf(rank).mode().AbandonCommunicator(mine, CommunicatorLife::kAlive);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
+    Abort({mine});
     return status;
-  }
-
-  uint64_t FreeMemory() const {
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    EXPECT_EQ(driver().cuda.cuMemGetInfo(&free_bytes, &total_bytes), CUDA_SUCCESS);
-    return free_bytes;
-  }
-  std::vector<uint64_t> FreeMemories() {
-    std::vector<uint64_t> bytes(static_cast<size_t>(group().size()));
-    ForEach([&](Rank& rank) { bytes[static_cast<size_t>(rank.number)] = FreeMemory(); });
-    return bytes;
   }
 
   std::vector<CUdeviceptr> memory_ = std::vector<CUdeviceptr>(8);
@@ -76,63 +47,53 @@ class Abandon : public SymmetricTest {
 TEST_F(Abandon, EndsAtTheDeadlineBesideAKernelThatWaitsForALostRank) {
   AllowLeak("primary context");  // a thread still waits in it
   const std::vector<ncclComm_t> home = group().ConnectFrom(0);
-  const std::vector<uint64_t> before = FreeMemories();
-  ExpectOk(CreateOver(home));
-  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<size_t> before = FreeMemory();
+  CreateOver(home);
   ExpectOk(Run([&](Rank& rank) {
-    ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
+    ncclComm_t const mine = home[rank.index()];
     const bool lost = rank.number == last();
     if (!lost) Reduce(rank, mine);
     Status status = PoolOf(rank).mode().AbandonCommunicator(mine, CommunicatorLife::kAlive);
-    EXPECT_EQ(PoolOf(rank).Statistics().registered_segments, 0u);
+    EXPECT_EQ(RegisteredSegments(rank.number), 0u);
     if (!lost) ExpectFailure(PoolOf(rank).Close(), StatusCode::kDeadlineExceeded, "still busy after 300 ms");
-    EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
+    Abort({mine});
     if (!lost) EndReduce(rank);
     return status.ok() ? PoolOf(rank).Close() : status;
   }));
-  EXPECT_EQ(FreeMemories(), before);
+  EXPECT_EQ(FreeMemory(), before);
 }
 
 TEST_F(Abandon, GivesBackTheMemoryWhoseRegistrationNeverFinished) {
   const std::vector<ncclComm_t> home = ConnectAll();
-  const std::vector<uint64_t> before = FreeMemories();
-  ExpectOk(CreateOver(home));
-  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<size_t> before = FreeMemory();
+  CreateOver(home);
   ReserveUntilTheDeadline(4 * kMiB);
-  EXPECT_EQ(FreeMemories()[0], before[0] - 6 * kMiB) << "nothing is unmapped under NCCL";
-  ExpectOk(Run([&](Rank& rank) {
-    Status status = GiveUp(rank, home);
-    return status.ok() ? PoolOf(rank).Close() : status;
-  }));
-  EXPECT_EQ(FreeMemories(), before);
-  for (int number = 0; number <= last(); ++number) EXPECT_EQ(PoolOf(group()[number]).Statistics().held_bytes, 0u);
+  EXPECT_EQ(FreeMemory()[0], before[0] - 6 * kMiB) << "nothing is unmapped under NCCL";
+  ForEach([&](Rank& rank) { ExpectOk({GiveUp(rank, home), PoolOf(rank).Close()}); });
+  EXPECT_EQ(FreeMemory(), before);
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(StatisticsOf(rank).held_bytes, 0u);
 }
 
 TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
   const std::vector<ncclComm_t> home = ConnectAll();
   std::vector<ncclComm_t> other = group().ConnectFrom(0);
-  const std::vector<uint64_t> before = FreeMemories();
-  ExpectOk(CreateOver(home));
-  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<size_t> before = FreeMemory();
+  CreateOver(home);
   ReserveUntilTheDeadline(4 * kMiB);
-  ExpectOk(Run([&](Rank& rank) {
-    Status status = GiveUp(rank, home);
-    return status.ok() ? PoolOf(rank).mode().AsSymmetric()->Rehome(other[static_cast<size_t>(rank.number)]) : status;
-  }));
-  EXPECT_EQ(FreeMemories()[0], before[0] - 2 * kMiB);
+  ExpectOk(Run([&](Rank& rank) { return GiveUp(rank, home); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Rehome(other[rank.index()]); }));
+  EXPECT_EQ(FreeMemory()[0], before[0] - 2 * kMiB);
   EXPECT_EQ(RegisteredSegments(0), 1u);
   ExpectOk(Reserve(8 * kMiB));
   ExpectOk(Close());
-  EXPECT_EQ(FreeMemories(), before);
+  EXPECT_EQ(FreeMemory(), before);
   group().Destroy(other);
 }
 
 // Sets of registrations over nonblocking communicators: rank 0 gives up its window before the others come.
 class GivenUpWindows : public Abandon {
  protected:
-  void SetUp() override {
-    Abandon::SetUp();
-    if (IsSkipped()) return;
+  void Prepare() override {
     communicators_ = ConnectAll();
     for (size_t rank = 0; rank < communicators_.size(); ++rank) {
       sets_.push_back(std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow,
@@ -145,8 +106,7 @@ class GivenUpWindows : public Abandon {
   Status Add(Rank& rank) {
     void* made = nullptr;
     EXPECT_EQ(driver().nccl.ncclMemAlloc(&made, 2 * kMiB), ncclSuccess);
-    CUdeviceptr& memory = memory_[static_cast<size_t>(rank.number)];
-    memory = reinterpret_cast<CUdeviceptr>(made);
+    const CUdeviceptr memory = memory_[rank.index()] = reinterpret_cast<CUdeviceptr>(made);
     return SetOf(rank.number)
         .Add(DescribeCommunicator(driver(), CommunicatorOf(rank.number)).value(), {{0, memory, 2 * kMiB}});
   }
@@ -158,11 +118,10 @@ class GivenUpWindows : public Abandon {
     ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? Status() : Add(rank); }));
   }
   void FreeMemoryOf(const Rank& rank) {
-    const CUdeviceptr memory = memory_[static_cast<size_t>(rank.number)];
+    const CUdeviceptr memory = memory_[rank.index()];
     if (memory == 0) return;
     EXPECT_EQ(driver().nccl.ncclMemFree(reinterpret_cast<void*>(memory)), ncclSuccess);
   }
-  void Abort(const Rank& rank) { EXPECT_EQ(driver().nccl.ncclCommAbort(CommunicatorOf(rank.number)), ncclSuccess); }
 
  private:
   std::vector<ncclComm_t> communicators_;
@@ -179,7 +138,7 @@ TEST_F(GivenUpWindows, AreEndedOnceTheyAreFinished) {
     Status status = SetOf(rank.number).EndUnfinished(CommunicatorOf(rank.number), 20000);
     if (status.ok()) status = SetOf(rank.number).Remove(CommunicatorOf(rank.number));
     FreeMemoryOf(rank);
-    Abort(rank);
+    Abort({CommunicatorOf(rank.number)});
     return status;
   }));
   EXPECT_EQ(SetOf(0).held_bytes(), 0u);
@@ -190,7 +149,7 @@ TEST_F(GivenUpWindows, FailInTheAbortWhereTheyAreNotFinished) {
   ExpectOk({SetOf(0).EndUnfinished(CommunicatorOf(0), 1)});
   EXPECT_EQ(SetOf(0).held_bytes(), 0u) << "NCCL never had it";
   ForEach([&](Rank& rank) {
-    Abort(rank);
+    Abort({CommunicatorOf(rank.number)});
     FreeMemoryOf(rank);
   });
 }
@@ -199,15 +158,13 @@ TEST_F(GivenUpWindows, ThatNcclWouldNotEndAreHeldAndTold) {
   AllowLeak("physical memory");  // NCCL keeps it
   GiveUpOnRankZero();
   AddOnTheOthers();
-  {
-    const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
-    ExpectFailure(SetOf(0).EndUnfinished(CommunicatorOf(0), 20000), StatusCode::kCommunicatorError,
-                  "ncclCommWindowDeregister");
-  }
+  ExpectFailure(With({.call = "ncclCommWindowDeregister", .result = ncclSystemError},
+                     [&] { return SetOf(0).EndUnfinished(CommunicatorOf(0), 20000); }),
+                StatusCode::kCommunicatorError, "ncclCommWindowDeregister");
   EXPECT_EQ(SetOf(0).held_bytes(), 2 * kMiB);
   ExpectOk(Run([&](Rank& rank) {
     const Status status = SetOf(rank.number).Remove(CommunicatorOf(rank.number));
-    Abort(rank);
+    Abort({CommunicatorOf(rank.number)});
     FreeMemoryOf(rank);
     return status;
   }));

@@ -1,13 +1,9 @@
 // The verdict on all ranks' intents and outcomes. A channel in memory carries the messages.
 #include "src/library/registration/agreement.h"
 
-#include <gtest/gtest.h>
-
 #include <barrier>
-#include <functional>
-#include <thread>
 
-#include "tests/base/expect_status.h"
+#include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {
 namespace {
@@ -44,10 +40,6 @@ class MeetingChannel : public AgreementChannel {
   Meeting& meeting_;
 };
 
-CallHistory History(const Calls& calls) {
-  return [calls](uint64_t) { return calls; };
-}
-
 // Of one pool.
 CallVerdict AgreeAlone(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
                        const ReportJudge& judge = {}) {
@@ -63,82 +55,80 @@ Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::
   return AgreeOnOutcomes({&channel}, {mine}, {step}).front();
 }
 
-void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& body) {
-  Meeting meeting(static_cast<int>(ranks));
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      MeetingChannel channel(meeting, static_cast<int>(rank), static_cast<int>(ranks));
-      body(channel);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+void ForEachChannel(size_t ranks, const std::function<void(AgreementChannel&)>& body) {
+  const int count = static_cast<int>(ranks);
+  Meeting meeting(count);
+  ForEachRank(count, [&](int rank) {
+    MeetingChannel channel(meeting, rank, count);
+    body(channel);
+  });
+}
+
+void ExpectSame(const Status& status, const Status& expected) {
+  EXPECT_EQ(status.code(), expected.code());
+  EXPECT_EQ(status.message(), expected.message());
 }
 
 // The result for every rank, which must be the same.
 Result<Agreed> Agree(const std::vector<Intent>& intents, const std::vector<CallHistory>& histories = {}) {
   std::vector<Result<Agreed>> results(intents.size(), Status(StatusCode::kInternal, "not run"));
-  ForEachRank(intents.size(), [&](AgreementChannel& channel) {
+  ForEachChannel(intents.size(), [&](AgreementChannel& channel) {
     const auto rank = static_cast<size_t>(channel.rank());
     results[rank] = AgreeOnIntent(channel, intents[rank], histories.empty() ? CallHistory() : histories[rank]);
   });
-  for (const Result<Agreed>& result : results) {
-    EXPECT_EQ(result.status().code(), results[0].status().code());
-    EXPECT_EQ(result.status().message(), results[0].status().message());
-  }
+  for (const Result<Agreed>& result : results) ExpectSame(result.status(), results[0].status());
   return results[0];
 }
 
 void ExpectDisagreement(const std::vector<Intent>& intents, const std::string& message,
                         const std::vector<CallHistory>& histories = {}) {
-  const Status status = Agree(intents, histories).status();
-  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-  EXPECT_EQ(status.message(), message);
+  ExpectSame(Agree(intents, histories).status(), Status(StatusCode::kDisagreement, message));
 }
 
-Intent Reserving(uint64_t bytes) { return {.call = CollectiveCall::kReserve, .bytes = bytes, .nccl_version = 22809}; }
+Intent Reserving(uint64_t bytes = 4096) {
+  return {.call = CollectiveCall::kReserve, .bytes = bytes, .nccl_version = 22809};
+}
+
+std::vector<Intent> Ranks(size_t ranks, const Intent& intent = Reserving()) { return std::vector(ranks, intent); }
+
+std::vector<Intent> Creating(size_t ranks) { return Ranks(ranks, {.call = CollectiveCall::kCreate}); }
 
 TEST(AgreementOnIntent, CombinesWhatRanksBring) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   intents[0].memory_left = 900;
   intents[1].memory_left = 700;
   intents[2].memory_left = UINT64_MAX;
   intents[2].granularity = 2 << 20;
-  const Result<Agreed> agreed = Agree(intents);
-  ASSERT_TRUE(agreed.ok());
-  EXPECT_EQ(agreed->granularity, uint64_t{2 << 20});
-  EXPECT_EQ(agreed->least_memory_left, 700u);
-  EXPECT_EQ(agreed->rank_with_least_memory, 1);
+  const Agreed agreed = Agree(intents).value();
+  EXPECT_EQ(agreed.granularity, uint64_t{2 << 20});
+  EXPECT_EQ(agreed.least_memory_left, 700u);
+  EXPECT_EQ(agreed.rank_with_least_memory, 1);
 }
 
 TEST(AgreementOnIntent, TakesTheLargestGranularityAndTheLeastMemoryOfAllRanks) {
+  Intent usual = Reserving();
+  usual.granularity = 64 << 10;
+  usual.memory_left = 900;
   for (size_t extreme = 0; extreme < 3; ++extreme) {
-    std::vector<Intent> intents(3, Reserving(4096));
-    for (Intent& intent : intents) {
-      intent.granularity = 64 << 10;
-      intent.memory_left = 900;
-    }
+    std::vector<Intent> intents = Ranks(3, usual);
     intents[extreme].granularity = 2 << 20;
     intents[extreme].memory_left = 700;
-    const Result<Agreed> agreed = Agree(intents);
-    ASSERT_TRUE(agreed.ok());
-    EXPECT_EQ(agreed->granularity, uint64_t{2 << 20}) << "rank " << extreme;
-    EXPECT_EQ(agreed->least_memory_left, 700u) << "rank " << extreme;
-    EXPECT_EQ(agreed->rank_with_least_memory, static_cast<int>(extreme));
+    const Agreed agreed = Agree(intents).value();
+    EXPECT_EQ(agreed.granularity, uint64_t{2 << 20}) << "rank " << extreme;
+    EXPECT_EQ(agreed.least_memory_left, 700u) << "rank " << extreme;
+    EXPECT_EQ(agreed.rank_with_least_memory, static_cast<int>(extreme));
   }
 }
 
 TEST(AgreementOnIntent, NamesTheLowestOfEqualRanks) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   for (Intent& intent : intents) intent.memory_left = 900;
   for (const size_t rank : {1, 2}) intents[rank].memory_left = 7;
-  const Result<Agreed> agreed = Agree(intents);
-  ASSERT_TRUE(agreed.ok());
-  EXPECT_EQ(agreed->rank_with_least_memory, 1);
+  EXPECT_EQ(Agree(intents).value().rank_with_least_memory, 1);
 }
 
 TEST(AgreementOnIntent, FreesWhatEveryRankHasFreed) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   intents[0].freed = {1, 2, 5, 9};
   intents[1].freed = {2, 3, 5, 9};
   intents[2].freed = {0, 2, 9};
@@ -148,32 +138,32 @@ TEST(AgreementOnIntent, FreesWhatEveryRankHasFreed) {
 }
 
 TEST(AgreementOnIntent, NamesTheRankThatMakesAnotherCall) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   intents[2].call = CollectiveCall::kClose;
   ExpectDisagreement(intents, "ranks disagree on the collective call: rank 0: reserve, rank 2: close");
 }
 
 TEST(AgreementOnIntent, NamesTheRankThatAsksForOtherBytes) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   intents[1].bytes = 8192;
   ExpectDisagreement(intents, "ranks disagree on the bytes of reserve: rank 0: 4096 bytes, rank 1: 8192 bytes");
 }
 
 TEST(AgreementOnIntent, NamesTheRankWithAnotherNccl) {
-  std::vector<Intent> intents(2, Reserving(4096));
+  std::vector<Intent> intents = Ranks(2);
   intents[1].nccl_version = 23007;
   ExpectDisagreement(intents, "ranks disagree on the NCCL version: rank 0: NCCL 22809, rank 1: NCCL 23007");
 }
 
 TEST(AgreementOnIntent, NamesTheRankWithOtherOptions) {
-  const Intent create{.call = CollectiveCall::kCreate, .options = {"alignment 512 bytes", "frees ordered"}};
-  std::vector<Intent> intents(2, create);
+  std::vector<Intent> intents =
+      Ranks(2, {.call = CollectiveCall::kCreate, .options = {"alignment 512 bytes", "frees ordered"}});
   intents[1].options[0] = "alignment 4096 bytes";
   ExpectDisagreement(intents, "ranks disagree on the pool's options: alignment: rank 0 512 bytes, rank 1 4096 bytes");
 }
 
 TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {
-  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate, .pool = "weights"});
+  std::vector<Intent> intents = Ranks(3, {.call = CollectiveCall::kCreate, .pool = "weights"});
   intents[2].pool = "gradients";
   ExpectDisagreement(intents,
                      "ranks disagree on which pool they create: rank 0: pool weights, rank 2: pool gradients. Ranks "
@@ -181,35 +171,34 @@ TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {
 }
 
 TEST(AgreementOnIntent, TellsEveryRankHowTheReportsWereJudged) {
-  ForEachRank(3, [](AgreementChannel& channel) {
-    Intent mine = Reserving(4096);
+  ForEachChannel(3, [](AgreementChannel& channel) {
+    Intent mine = Reserving();
     mine.report.ranks = channel.rank() + 1;
     const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> Findings {
       const int ranks = 100 * reports[0].ranks + 10 * reports[1].ranks + reports[2].ranks;
       return {.status = Status(StatusCode::kDisagreement, "they differ"), .home_id = static_cast<uint64_t>(ranks)};
     };
-    const Result<Agreed> agreed = AgreeOnIntent(channel, mine, {}, judge);
-    ASSERT_TRUE(agreed.ok());
-    EXPECT_EQ(agreed->findings.status.message(), "they differ");
-    EXPECT_EQ(agreed->findings.home_id, 123u);
+    const Findings findings = AgreeOnIntent(channel, mine, {}, judge).value().findings;
+    EXPECT_EQ(findings.status.message(), "they differ");
+    EXPECT_EQ(findings.home_id, 123u);
   });
 }
 
 TEST(AgreementOnIntent, NamesTheRankWithOtherSegments) {
-  std::vector<Intent> intents(2, Reserving(4096));
+  std::vector<Intent> intents = Ranks(2);
   intents[1].segment_index = 4;
   ExpectDisagreement(intents, "ranks disagree on the pool's segments: rank 0: segment 0 next, rank 1: segment 4 next");
 }
 
 TEST(AgreementOnIntent, ARankThatJoinsLearnsTheSegmentsOfTheOthers) {
-  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
+  std::vector<Intent> intents = Creating(3);
   intents[1].segments = {2 << 20, 4 << 20};
   intents[2].segments = {2 << 20};
   EXPECT_EQ(Agree(intents).value().segments, intents[1].segments);
 }
 
 TEST(AgreementOnIntent, NamesTheRankWhoseMemoryIsNotTheBeginningOfTheOthers) {
-  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
+  std::vector<Intent> intents = Creating(3);
   intents[0].segments = {2 << 20, 4 << 20};
   intents[2].segments = {4 << 20};
   ExpectDisagreement(intents,
@@ -218,17 +207,15 @@ TEST(AgreementOnIntent, NamesTheRankWhoseMemoryIsNotTheBeginningOfTheOthers) {
 }
 
 TEST(AgreementOnIntent, ARankThatIsNotReadyFailsAllWithItsReason) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   intents[1] = {.call = CollectiveCall::kReserve};  // it knows too little for a comparison
   intents[1].readiness = Status(StatusCode::kNotSupported, "no windows here");
   intents[2].readiness = Status(StatusCode::kInvalidArgument, "another reason");
-  const Status status = Agree(intents).status();
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  EXPECT_EQ(status.message(), "rank 1 cannot reserve: no windows here");
+  ExpectSame(Agree(intents).status(), Status(StatusCode::kNotSupported, "rank 1 cannot reserve: no windows here"));
 }
 
 TEST(AgreementOnIntent, NamesTheFirstRankWhoseSegmentsDifferFromTheLongestList) {
-  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
+  std::vector<Intent> intents = Creating(3);
   for (size_t rank = 0; rank < 3; ++rank) intents[rank].segments = {(rank + 1) << 20};
   ExpectDisagreement(
       intents, "ranks disagree on the pool's segments: rank 1 has 1 segments: 2 MiB, another rank 1 segments: 1 MiB");
@@ -236,74 +223,71 @@ TEST(AgreementOnIntent, NamesTheFirstRankWhoseSegmentsDifferFromTheLongestList) 
 
 TEST(AgreementOnIntent, NamesAFewOfManySegments) {
   for (const size_t segments : {8, 9}) {
-    std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kCreate});
+    std::vector<Intent> intents = Creating(2);
     intents[0].segments.assign(segments, 2 << 20);
     intents[1].segments = {4 << 20};
-    std::string names = "2 MiB";
-    for (int more = 1; more < 8; ++more) names += ", 2 MiB";
-    if (segments == 9) names += ", ...";
+    const std::string names = "2 MiB, 2 MiB, 2 MiB, 2 MiB, 2 MiB, 2 MiB, 2 MiB, 2 MiB";
     ExpectDisagreement(intents, "ranks disagree on the pool's segments: rank 1 has 1 segments: 4 MiB, another rank " +
-                                    std::to_string(segments) + " segments: " + names);
+                                    std::to_string(segments) + " segments: " + names + (segments == 9 ? ", ..." : ""));
   }
 }
 
-// A sequence of allocations of these sizes.
-std::vector<engine::SequenceEntry> Allocating(const std::vector<uint64_t>& bytes) {
-  engine::SequenceLog log;
-  std::vector<engine::SequenceEntry> calls;
-  for (const uint64_t one : bytes) {
-    log.Append(engine::SequenceCall::kAllocate, one);
-    calls.push_back(*log.Entry(log.count() - 1));
+// A rank that made a sequence of allocations of these sizes.
+struct After {
+  explicit After(const std::vector<uint64_t>& bytes) {
+    engine::SequenceLog log;
+    for (const uint64_t one : bytes) {
+      log.Append(engine::SequenceCall::kAllocate, one);
+      calls.push_back(*log.Entry(log.count() - 1));
+    }
+    intent.sequence_count = calls.size();
+    intent.sequence_hash = calls.back().hash_after;
   }
-  return calls;
-}
 
-Intent After(const std::vector<engine::SequenceEntry>& calls) {
-  Intent intent = Reserving(4096);
-  intent.sequence_count = calls.size();
-  intent.sequence_hash = calls.empty() ? 0 : calls.back().hash_after;
-  return intent;
-}
+  Calls calls;
+  Intent intent = Reserving();
+};
 
-constexpr char kSequences[] = "the sequences of calls differ, so blocks are at different offsets: ";
+void ExpectDifference(const std::vector<After>& ranks, const std::string& difference) {
+  std::vector<Intent> intents;
+  std::vector<CallHistory> histories;
+  for (const After& rank : ranks) {
+    intents.push_back(rank.intent);
+    histories.push_back([calls = rank.calls](uint64_t) { return calls; });
+  }
+  ExpectDisagreement(intents, "the sequences of calls differ, so blocks are at different offsets: " + difference,
+                     histories);
+}
 
 TEST(AgreementOnIntent, NamesTheFirstDifferingCall) {
-  const std::vector<engine::SequenceEntry> usual = Allocating({1, 2, 4});
-  const std::vector<engine::SequenceEntry> other = Allocating({1, 3, 4});
-  ExpectDisagreement(
-      {After(usual), After(usual), After(other)},
-      std::string(kSequences) + "rank 0 made allocate 2 bytes (call 1), rank 2 made allocate 3 bytes (call 1)",
-      {History(usual), History(usual), History(other)});
+  const After usual({1, 2, 4});
+  ExpectDifference({usual, usual, After({1, 3, 4})},
+                   "rank 0 made allocate 2 bytes (call 1), rank 2 made allocate 3 bytes (call 1)");
 }
 
 TEST(AgreementOnIntent, NamesTheExtraCallOfARank) {
-  const std::vector<engine::SequenceEntry> usual = Allocating({1});
-  const std::vector<engine::SequenceEntry> more = Allocating({1, 2});
-  const std::string made_also = " also made allocate 2 bytes (call 1)";
-  ExpectDisagreement({After(usual), After(more)}, std::string(kSequences) + "rank 1" + made_also,
-                     {History(usual), History(more)});
-  ExpectDisagreement({After(more), After(usual)}, std::string(kSequences) + "rank 0" + made_also,
-                     {History(more), History(usual)});
+  const After usual({1});
+  const After more({1, 2});
+  ExpectDifference({usual, more}, "rank 1 also made allocate 2 bytes (call 1)");
+  ExpectDifference({more, usual}, "rank 0 also made allocate 2 bytes (call 1)");
 }
 
 TEST(AgreementOnIntent, SaysWhereTheDifferenceIsTooOldToName) {
-  const std::vector<engine::SequenceEntry> calls = Allocating({1});
-  Intent other = After(calls);
-  ++other.sequence_hash;
-  ExpectDisagreement({After(calls), other},
-                     std::string(kSequences) + "the first difference is older than the calls that are kept",
-                     {History(calls), History(calls)});
+  const After usual({1});
+  After other = usual;
+  ++other.intent.sequence_hash;
+  ExpectDifference({usual, other}, "the first difference is older than the calls that are kept");
 }
 
 TEST(AgreementOnIntent, ADifferenceThatOneRankKnowsReachesAll) {
-  std::vector<Intent> intents(3, Reserving(4096));
+  std::vector<Intent> intents = Ranks(3);
   intents[1].divergence = Status(StatusCode::kDisagreement, "they differ");
   intents[2].call = CollectiveCall::kClose;  // its error adds nothing new
   ExpectDisagreement(intents, "they differ");
 }
 
 TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllRanksKnow) {
-  std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kClose, .sequence_count = 7});
+  std::vector<Intent> intents = Ranks(2, {.call = CollectiveCall::kClose, .sequence_count = 7});
   intents[0].sequence_count = 8;
   intents[0].divergence = Status(StatusCode::kDisagreement, "they differ");
   intents[0].freed = {1, 2};
@@ -317,8 +301,8 @@ TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllRanksKnow) {
 
 TEST(AgreementOnIntent, MarksAFailureAsADifferenceOfTheSequences) {
   for (const bool heard_before : {false, true}) {
-    ForEachRank(2, [&](AgreementChannel& channel) {
-      Intent mine = Reserving(4096);
+    ForEachChannel(2, [&](AgreementChannel& channel) {
+      Intent mine = Reserving();
       mine.sequence_count = static_cast<uint64_t>(channel.rank());
       if (heard_before && channel.rank() == 1) mine.divergence = Status(StatusCode::kDisagreement, "they differ");
       const CallVerdict verdict = AgreeAlone(channel, mine);
@@ -326,7 +310,7 @@ TEST(AgreementOnIntent, MarksAFailureAsADifferenceOfTheSequences) {
       EXPECT_TRUE(verdict.diverged);
     });
   }
-  ForEachRank(2, [](AgreementChannel& channel) {
+  ForEachChannel(2, [](AgreementChannel& channel) {
     const CallVerdict verdict = AgreeAlone(channel, Reserving(channel.rank() == 0 ? 4096 : 8192));
     EXPECT_EQ(verdict.failure.code(), StatusCode::kDisagreement);
     EXPECT_FALSE(verdict.diverged);
@@ -334,8 +318,8 @@ TEST(AgreementOnIntent, MarksAFailureAsADifferenceOfTheSequences) {
 }
 
 TEST(AgreementOnIntent, RefusesUnreadableMessages) {
-  ForEachRank(2, [](AgreementChannel& channel) {
-    const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096)).status()
+  ForEachChannel(2, [](AgreementChannel& channel) {
+    const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving()).status()
                                               : channel.Decide("what is this", "reserve", {}).status();
     if (channel.rank() != 0) return;
     ExpectFailure(status, StatusCode::kDisagreement, "rank 1 sent an unreadable intent");
@@ -343,31 +327,29 @@ TEST(AgreementOnIntent, RefusesUnreadableMessages) {
 }
 
 TEST(AgreementOnIntent, ARefusalReachesAllRanks) {
-  ForEachRank(2, [](AgreementChannel& channel) {
+  ForEachChannel(2, [](AgreementChannel& channel) {
     Intent mine{.call = CollectiveCall::kCreate};
     if (channel.rank() == 1) mine.readiness = Status(StatusCode::kInvalidArgument, "no device 9");
-    const Status status = channel.rank() == 1 ? TellRefusal({&channel}, mine) : AgreeOnIntent(channel, mine).status();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(), "rank 1 cannot create: no device 9");
+    ExpectSame(channel.rank() == 1 ? TellRefusal({&channel}, mine) : AgreeOnIntent(channel, mine).status(),
+               Status(StatusCode::kInvalidArgument, "rank 1 cannot create: no device 9"));
   });
 }
 
 TEST(AgreementOnOutcome, IsOkWhereEveryRankSucceeded) {
-  ForEachRank(3, [](AgreementChannel& channel) { EXPECT_TRUE(AgreeOnOutcome(channel, Status(), "making").ok()); });
+  ForEachChannel(3, [](AgreementChannel& channel) { EXPECT_TRUE(AgreeOnOutcome(channel, Status(), "making").ok()); });
 }
 
 TEST(AgreementOnOutcome, IsTheFailureOfTheLowestRank) {
-  ForEachRank(3, [](AgreementChannel& channel) {
+  ForEachChannel(3, [](AgreementChannel& channel) {
     const Status mine =
         channel.rank() == 0 ? Status() : Status(StatusCode::kOutOfMemory, "as rank " + std::to_string(channel.rank()));
-    const Status status = AgreeOnOutcome(channel, mine, "making a segment");
-    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-    EXPECT_EQ(status.message(), "making a segment failed on rank 1: as rank 1");
+    ExpectSame(AgreeOnOutcome(channel, mine, "making a segment"),
+               Status(StatusCode::kOutOfMemory, "making a segment failed on rank 1: as rank 1"));
   });
 }
 
 TEST(AgreementOnOutcome, RefusesUnreadableMessages) {
-  ForEachRank(2, [](AgreementChannel& channel) {
+  ForEachChannel(2, [](AgreementChannel& channel) {
     const Status status =
         channel.rank() == 0 ? AgreeOnOutcome(channel, Status(), "making") : channel.Decide("?", "making", {}).status();
     EXPECT_EQ(status.code(), channel.rank() == 0 ? StatusCode::kDisagreement : StatusCode::kOk);

@@ -2,12 +2,7 @@
 // memory, whether or not rank 0 had begun to send its verdict. The next call fails on all and names the dead rank.
 #include <sys/socket.h>
 
-#include <csignal>
-#include <string>
-#include <tuple>
-
-#include "tests/registration/forked_ranks.h"
-#include "tests/registration/symmetric_fixture.h"
+#include "tests/registration/forked_rank.h"
 
 extern "C" {
 // The linker's names: the library's calls reach the first; the second is libc's function.
@@ -33,29 +28,21 @@ namespace {
 constexpr int kRanks = 3;
 constexpr int kDead = 2;
 
-// A survivor's report about the call in which the rank died, and about the next call.
+// A survivor's report about the call in which the rank died.
 struct Account {
   bool succeeded = false;
   uint64_t reserved = 0;
   uint64_t registered = 0;
   uint64_t pending = 0;
-  bool next_names_it = false;
 
-  auto Shared() const { return std::tuple(succeeded, reserved, registered, pending); }
+  friend bool operator==(const Account&, const Account&) = default;
 };
 
 enum class Call { kReserve, kTrim, kReclaim };
 
 Status Make(Pool& pool, Call call) {
-  switch (call) {
-    case Call::kReserve:
-      return pool.mode().Reserve(8 * kMiB);
-    case Call::kTrim:
-      return pool.Trim(0).status();
-    case Call::kReclaim:
-      return pool.mode().Reclaim().status();
-  }
-  return Status();
+  if (call == Call::kReserve) return pool.mode().Reserve(8 * kMiB);
+  return call == Call::kTrim ? pool.Trim(0).status() : pool.mode().Reclaim().status();
 }
 
 Account AccountOf(const Pool& pool, const Status& status) {
@@ -67,41 +54,35 @@ Account AccountOf(const Pool& pool, const Status& status) {
 }
 
 [[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id, const Pipe& accounts, Call call, int round) {
-  const Driver& driver = *SharedDriver();
-  const PrimaryContext context = PrimaryContext::Retain(driver, number).value();
-  const ContextGuard current(driver, context);
-  PoolConfiguration configuration;
-  configuration.backing.placement.device = number;
-  configuration.home = ConnectForkedRank(driver, number, kRanks, pipe_of_id);
+  ForkedRank rank(number, kRanks, pipe_of_id);
+  PoolConfiguration configuration = rank.Configured();
   configuration.deadline_ms = 10000;
-  Runtime runtime(SharedDriver());
-  Pool& pool = *runtime.pools().Find(runtime.CreatePool(configuration).value()).value();
+  Pool& pool = *rank.Create(configuration);
   // A segment to keep and one to release, with a block whose free must take effect.
-  if (!pool.mode().Reserve(2 * kMiB).ok()) _exit(3);
+  pool.mode().Reserve(2 * kMiB).or_throw();
   const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(nullptr, number)).value();
-  if (!pool.mode().Reserve(4 * kMiB).ok() || !pool.Free(block).ok()) _exit(4);
+  ExpectOk({pool.mode().Reserve(4 * kMiB), pool.Free(block)});
   if (number == kDead) messages_to_live = round;
-  Account account = AccountOf(pool, Make(pool, call));
-  if (number == kDead) _exit(5);
+  const Account account = AccountOf(pool, Make(pool, call));
+  EXPECT_NE(number, kDead) << "it sends fewer messages than " << round;
   const Status next = pool.mode().AsSymmetric()->Verify();
-  account.next_names_it = !next.ok() && next.message().find("rank 2 was lost") != std::string::npos;
-  if (!account.next_names_it) std::fprintf(stderr, "rank %d: %s\n", number, next.message().c_str());
-  _exit(write(accounts[1], &account, sizeof(account)) == sizeof(account) ? 0 : 6);
+  ExpectFailure(next, next.code(), "rank 2 was lost");
+  ThrowUnless(write(accounts[1], &account, sizeof(account)) == sizeof(account), "the account is told");
+  EndForkedRank();
 }
 
 void ExpectAlike(Call call, int round) {
   Pipe accounts = {};
   ASSERT_EQ(pipe(accounts.data()), 0);
-  const std::vector<int> states = RunForkedRanks(
-      kRanks, [&](int number, const Pipe& pipe_of_id) { LiveAsRank(number, pipe_of_id, accounts, call, round); });
-  EXPECT_TRUE(WIFSIGNALED(states[kDead])) << "it sends fewer messages than " << round;
+  ExpectEnded(
+      RunForkedRanks(
+          kRanks, [&](int number, const Pipe& pipe_of_id) { LiveAsRank(number, pipe_of_id, accounts, call, round); }),
+      kDead);
+  ASSERT_FALSE(::testing::Test::HasFailure()) << "round " << round;
   std::vector<Account> told(kRanks - 1);
   for (Account& account : told) {
-    const int rank = static_cast<int>(&account - told.data());
-    ASSERT_TRUE(EndedWell(states[static_cast<size_t>(rank)])) << "rank " << rank;
     ASSERT_EQ(read(accounts[0], &account, sizeof(account)), static_cast<ssize_t>(sizeof(account)));
-    EXPECT_TRUE(account.next_names_it);
-    EXPECT_EQ(account.Shared(), told[0].Shared());
+    EXPECT_EQ(account, told[0]);
   }
   for (const int end : accounts) close(end);
 }

@@ -1,5 +1,4 @@
 // One agreement for several pools of each rank, over home links. Threads stand for ranks.
-#include <algorithm>
 #include <vector>
 
 #include "src/library/registration/agreement.h"
@@ -25,10 +24,10 @@ class SeveralInACall : public LinkTest {
     for (const auto& link : links_) link->StopWatching();  // heartbeats would count
     for (uint64_t number = 1; number <= pools; ++number) channels_.push_back(ChannelsOf(links_, number, deadline));
   }
-  HomeLink& LinkOf(int rank) { return *links_[static_cast<size_t>(rank)]; }
+  HomeLink& LinkOf(int rank) { return *links_[rank]; }
   PoolChannels ChannelsFor(int rank, const Places& pools) {
     PoolChannels channels;
-    for (const size_t pool : pools) channels.push_back(channels_[pool][static_cast<size_t>(rank)].get());
+    for (const size_t pool : pools) channels.push_back(channels_[pool][rank].get());
     return channels;
   }
 
@@ -65,8 +64,8 @@ TEST_F(SeveralInACall, SendAsManyMessagesAsOnePool) {
       return LinkOf(rank).traffic().messages - before;
     };
     EXPECT_TRUE(Call(rank, {0}).failure.ok());  // the watchers' earlier messages have arrived
-    alone[static_cast<size_t>(rank)] = count({0});
-    together[static_cast<size_t>(rank)] = count({0, 1, 2, 3, 4});
+    alone[rank] = count({0});
+    together[rank] = count({0, 1, 2, 3, 4});
   });
   EXPECT_EQ(alone, (std::vector<uint64_t>{8, 4, 4}));
   EXPECT_EQ(together, alone);
@@ -116,8 +115,8 @@ TEST_F(SeveralInACall, TraceADifferenceToOneOfThem) {
       if (pool == 1) intent.sequence_hash = static_cast<uint64_t>(rank);
     });
     EXPECT_EQ(verdict.pools.size(), 1u);
-    EXPECT_EQ(verdict.failure.code(), StatusCode::kDisagreement);
-    ExpectMessage(verdict.failure, "rank 0 made free of block 0 (call 0), rank 1 made free of block 1 (call 0)");
+    ExpectFailure(verdict.failure, StatusCode::kDisagreement,
+                  "rank 0 made free of block 0 (call 0), rank 1 made free of block 1 (call 0)");
   });
 }
 
@@ -133,9 +132,8 @@ TEST_P(DifferentPools, AreNamedAndLeaveEveryChannelInStep) {
   Open(2, 3);
   ForEachRank(2, [&](int rank) {
     const auto& [by_rank, difference] = passed;
-    const Status status = Call(rank, by_rank[static_cast<size_t>(rank)]).failure;
-    EXPECT_EQ(status.code(), StatusCode::kDisagreement) << status.message();
-    ExpectMessage(status, "ranks disagree on the pools of one call: " + difference);
+    ExpectFailure(Call(rank, by_rank[rank]).failure, StatusCode::kDisagreement,
+                  "ranks disagree on the pools of one call: " + difference);
     EXPECT_TRUE(Call(rank, {0, 1, 2}).failure.ok());
   });
 }
@@ -155,9 +153,7 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
   Open(3, 2);
   LinkOf(2).Break();
   ForEachRank(2, [&](int rank) {
-    const Status status = Call(rank, {0, 1}).failure;
-    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
-    ExpectMessage(status, "rank 2 was lost ");
+    ExpectFailure(Call(rank, {0, 1}).failure, StatusCode::kRemoteFailure, "rank 2 was lost ");
     for (const size_t pool : {0, 1}) ExpectMessage(Call(rank, {pool}).failure, "an earlier call of the ranks failed");
   });
 }
@@ -165,9 +161,8 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
 // A rank that gave up is out of step with every pool of the call; the others see that for each pool.
 TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveUpTheirRound) {
   Open(2, 2, kShort);
-  const Status gave_up = Call(1, {0, 1}).failure;
-  EXPECT_EQ(gave_up.code(), StatusCode::kDeadlineExceeded);
-  ExpectMessage(gave_up, "missing: rank 0: no answer before the deadline");
+  ExpectFailure(Call(1, {0, 1}).failure, StatusCode::kDeadlineExceeded,
+                "missing: rank 0: no answer before the deadline");
   for (const size_t pool : {0, 1}) {
     ExpectMessage(Call(0, {pool}).failure, "missing: rank ");
     ExpectMessage(Call(1, {pool}).failure, "an earlier call of the ranks failed");

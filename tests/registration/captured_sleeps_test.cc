@@ -11,7 +11,6 @@
 #include "tests/driver/emulator_extension.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
-#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -59,54 +58,55 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
   void CaptureAll() {
     for (const uint64_t bytes : sizes_) {
       ExpectOk(Reserve((3 + static_cast<uint64_t>(group().size())) * bytes));
-      const std::vector<CUdeviceptr> input = Allocate(bytes);
-      const std::vector<CUdeviceptr> sum = Allocate(bytes);
-      const std::vector<CUdeviceptr> gathered = Allocate(bytes * input.size());
-      const std::vector<CUdeviceptr> scattered = Allocate(bytes);
-      std::vector<Buffers> ranks;
-      for (size_t rank = 0; rank < input.size(); ++rank) {
-        ranks.push_back({input[rank], sum[rank], gathered[rank], scattered[rank]});
-      }
-      ExpectOk(Run([&](Rank& rank) { return Capture(rank, bytes, ranks[static_cast<size_t>(rank.number)]); }));
-      captured_.push_back(std::move(ranks));
+      std::vector<Buffers>& ranks = captured_.emplace_back(static_cast<size_t>(group().size()));
+      ForEach([&](Rank& rank) {
+        Buffers& own = ranks[rank.index()];
+        for (CUdeviceptr* const buffer : {&own.input, &own.sum, &own.scattered}) {
+          *buffer = AllocateOn(rank, bytes).value();
+        }
+        own.gathered = AllocateOn(rank, bytes * ranks.size()).value();
+        Capture(rank, bytes, own);
+      });
     }
   }
   void ReplayAll(int seed) {
     ForEach([&](Rank& rank) {
       for (size_t size = 0; size < sizes_.size(); ++size) {
-        Replay(rank, sizes_[size], captured_[size][static_cast<size_t>(rank.number)], seed);
+        Replay(rank, sizes_[size], captured_[size][rank.index()], seed);
       }
     });
   }
   void EndAll() {
     for (const std::vector<Buffers>& ranks : captured_) {
-      for (size_t rank = 0; rank < ranks.size(); ++rank) {
-        EXPECT_EQ(driver().cuda.cuGraphExecDestroy(ranks[rank].graph), CUDA_SUCCESS);
-        for (const CUdeviceptr block :
-             {ranks[rank].input, ranks[rank].sum, ranks[rank].gathered, ranks[rank].scattered}) {
-          ExpectOk(std::vector{runtime().Free(block)});
-        }
+      for (const Buffers& own : ranks) {
+        EXPECT_EQ(driver().cuda.cuGraphExecDestroy(own.graph), CUDA_SUCCESS);
+        ExpectOk({runtime().Free(own.input), runtime().Free(own.sum), runtime().Free(own.gathered),
+                  runtime().Free(own.scattered)});
       }
     }
+    if (!copying_.empty()) ExpectOk(Deregister(copying_));
   }
   // Where a stranger has bytes, another pool of home has windows of as many while this one sleeps.
   void SleepAndWake(uint64_t stranger_bytes) {
-    ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
+    ExpectOk(Sleep());
     if (stranger_bytes > 0) LetAStrangerComeAndGo(stranger_bytes);
-    ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
+    ExpectOk(Wake());
   }
   // From now on the all-gathers go over a communicator that uses no SMs: NCCL carries them out by copy engines.
   void GatherByCopies() {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    copying_ = group().ConnectFrom(0, config);
-    ExpectOk(
-        Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(copying_[static_cast<size_t>(rank.number)]); }));
+    copying_ = Another(0, config);
+    ExpectOk(Register(copying_));
   }
-  void EndCopies() {
-    ExpectOk(
-        Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(copying_[static_cast<size_t>(rank.number)]); }));
-    group().Destroy(copying_);
+  // With a stranger once in so many times.
+  void SleepAndReplay(int times, int stranger_in) {
+    for (int sleeps = 0; sleeps < times; ++sleeps) {
+      const auto strangers = static_cast<uint64_t>(1 + sleeps / stranger_in);
+      SleepAndWake(sleeps % stranger_in == 0 ? 2 * kMiB * strangers : 0);
+      ReplayAll(sleeps);
+    }
+    EndAll();
   }
   // Of the smallest size, by ranks.
   std::vector<CUdeviceptr> FirstInputs() const {
@@ -117,22 +117,21 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
 
  private:
   void LetAStrangerComeAndGo(uint64_t bytes) {
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       PoolConfiguration configuration = Configured(rank);
       configuration.name = "stranger";
       const PoolHandle handle = runtime().CreatePool(std::move(configuration)).value();
       const std::shared_ptr<Pool> stranger = runtime().pools().Find(handle).value();
-      const Status reserved = stranger->mode().Reserve(bytes);
-      return reserved.ok() ? stranger->Close() : reserved;
-    }));
+      ExpectOk({stranger->mode().Reserve(bytes), stranger->Close()});
+    });
   }
-  Status Capture(const Rank& rank, uint64_t bytes, Buffers& buffers) {
+  void Capture(const Rank& rank, uint64_t bytes, Buffers& buffers) {
     const CudaDriver& cuda = driver().cuda;
     const NcclLibrary& nccl = driver().nccl;
     const size_t count = bytes / sizeof(float);
     const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
     const auto gather = [&] {
-      const ncclComm_t gathering = copying_.empty() ? rank.communicator : copying_[static_cast<size_t>(rank.number)];
+      const ncclComm_t gathering = copying_.empty() ? rank.communicator : copying_[rank.index()];
       EXPECT_EQ(nccl.ncclAllGather(pointer(buffers.input), pointer(buffers.gathered), count, ncclFloat, gathering,
                                    rank.stream),
                 ncclSuccess);
@@ -155,7 +154,6 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
     EXPECT_EQ(CopiesOf(graph) > 0, !copying_.empty());
     EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&buffers.graph, graph, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-    return Status();
   }
   int CopiesOf(CUgraph graph) const {
     size_t count = 0;
@@ -206,11 +204,7 @@ TEST_P(CapturedSleeps, ComeOutRightBitForBit) {
   if (group().size() < GetParam()) GTEST_SKIP() << "needs " << GetParam() << " devices";
   ExpectOk(Create());
   CaptureAll();
-  for (int sleeps = 0; sleeps < 100; ++sleeps) {
-    SleepAndWake(sleeps % 10 == 0 ? 2 * kMiB * static_cast<uint64_t>(1 + sleeps / 10) : 0);
-    ReplayAll(sleeps);
-  }
-  EndAll();
+  SleepAndReplay(100, 10);
 }
 
 TEST_P(CapturedSleeps, ComeOutRightWhereCopyEnginesGather) {
@@ -219,12 +213,7 @@ TEST_P(CapturedSleeps, ComeOutRightWhereCopyEnginesGather) {
   ExpectOk(Create());
   GatherByCopies();
   CaptureAll();
-  for (int sleeps = 0; sleeps < 20; ++sleeps) {
-    SleepAndWake(sleeps % 5 == 0 ? 2 * kMiB * static_cast<uint64_t>(1 + sleeps / 5) : 0);
-    ReplayAll(sleeps);
-  }
-  EndAll();
-  EndCopies();
+  SleepAndReplay(20, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CapturedSleeps, ::testing::Values(2, 4, 8));

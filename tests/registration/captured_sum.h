@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "tests/pool/pool_fixture.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -15,7 +14,7 @@ class CapturedSum {
   CapturedSum(const Driver& driver, std::vector<CUdeviceptr> blocks)
       : driver_(driver), blocks_(std::move(blocks)), graphs_(blocks_.size()) {}
 
-  Status Capture(const Rank& rank) {
+  void Capture(const Rank& rank) {
     const CudaDriver& cuda = driver_.cuda;
     CUgraph graph = nullptr;
     auto* const block = reinterpret_cast<void*>(BlockOf(rank));
@@ -25,30 +24,25 @@ class CapturedSum {
     EXPECT_EQ(cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&GraphOf(rank), graph, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-    return Status();
   }
-  Status Replay(const Rank& rank, int seed) {
+  void Replay(const Rank& rank, int seed) {
     const CudaDriver& cuda = driver_.cuda;
     std::vector<float> sum(kCount, static_cast<float>(rank.number + seed));
     const size_t bytes = kCount * sizeof(float);
     EXPECT_EQ(cuda.cuMemcpyHtoDAsync(BlockOf(rank), sum.data(), bytes, rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphLaunch(GraphOf(rank), rank.stream), CUDA_SUCCESS);
-    return ExpectSum(rank, seed);
+    ExpectSum(rank, seed);
   }
   // What the last replay with this seed has written.
-  Status ExpectSum(const Rank& rank, int seed) const {
+  void ExpectSum(const Rank& rank, int seed) const {
     const CudaDriver& cuda = driver_.cuda;
     std::vector<float> sum(kCount);
     EXPECT_EQ(cuda.cuMemcpyDtoHAsync(sum.data(), BlockOf(rank), kCount * sizeof(float), rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
     const int of_all = rank.ranks * (rank.ranks - 1) / 2 + rank.ranks * seed;
     EXPECT_EQ(sum, std::vector<float>(kCount, static_cast<float>(of_all)));
-    return Status();
   }
-  Status Destroy(const Rank& rank) {
-    EXPECT_EQ(driver_.cuda.cuGraphExecDestroy(GraphOf(rank)), CUDA_SUCCESS);
-    return Status();
-  }
+  void Destroy(const Rank& rank) { EXPECT_EQ(driver_.cuda.cuGraphExecDestroy(GraphOf(rank)), CUDA_SUCCESS); }
   CUdeviceptr BlockOf(const Rank& rank) const { return blocks_[static_cast<size_t>(rank.number)]; }
   const std::vector<CUdeviceptr>& blocks() const { return blocks_; }
 

@@ -1,13 +1,10 @@
 // Communicators give NCCL's own memory back and wake again: all ranks or none, with the pools that use them.
-#include <array>
 #include <cstdlib>
 #include <future>
 
 #include "tests/pool/announced_capture.h"
-#include "tests/pool/pool_fixture.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
-#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -25,78 +22,65 @@ class CommunicatorSleep : public SymmetricTest {
     if (SharedDriver()->nccl.ncclCommSuspend == nullptr) GTEST_SKIP() << "needs NCCL 2.29.7 or later";
     SymmetricTest::SetUp();
   }
-  Statuses Sleep() {
-    return Run([&](Rank& rank) { return all().Sleep(rank.communicator, kDeadlineMs); });
+  Statuses Sleep(const std::vector<ncclComm_t>& communicators) {
+    return Run([&](Rank& rank) { return all().Sleep(communicators[rank.index()], kDeadlineMs); });
   }
-  Statuses Wake() {
-    return Run([&](Rank& rank) { return all().Wake(rank.communicator); });
+  Statuses Wake(const std::vector<ncclComm_t>& communicators) {
+    return Run([&](Rank& rank) { return all().Wake(communicators[rank.index()]); });
+  }
+  Statuses Sleep() { return Sleep(Homes()); }
+  Statuses Wake() { return Wake(Homes()); }
+  void SleepAndWake() {
+    ExpectOk(Sleep());
+    ExpectOk(Wake());
+  }
+  void ExpectRefused(const Statuses& statuses, const std::string& why) {
+    ExpectFailure(statuses, StatusCode::kFailedPrecondition, why);
   }
   SleepingCommunicators& all() { return runtime().sleeping_communicators(); }
   CommunicatorMemory Memory(int rank) { return MemoryOf(driver(), group()[rank].communicator).value(); }
-  std::vector<size_t> FreeBytes() {
-    std::vector<size_t> all_free(static_cast<size_t>(group().size()));
-    ForEach([&](Rank& rank) {
-      size_t total = 0;
-      EXPECT_EQ(driver().cuda.cuMemGetInfo(&all_free[static_cast<size_t>(rank.number)], &total), CUDA_SUCCESS);
-    });
-    return all_free;
-  }
   void ExpectAllAsleep(bool asleep) {
     for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Memory(rank).asleep, asleep) << "rank " << rank;
-  }
-  std::vector<ncclComm_t> SplitFrom(const std::vector<ncclComm_t>& parents) {
-    std::vector<ncclComm_t> children(parents.size());
-    ForEach([&](Rank& rank) {
-      const auto number = static_cast<size_t>(rank.number);
-      EXPECT_EQ(driver().nccl.ncclCommSplit(parents[number], 0, rank.number, &children[number], nullptr), ncclSuccess);
-    });
-    return children;
   }
 };
 
 TEST_F(CommunicatorSleep, GivesMemoryBackAndMakesItAgain) {
-  ExpectOk(Sleep());  // NCCL makes most of its memory for the first collective, and the ranks meet by one
-  ExpectOk(Wake());
-  const std::vector<size_t> before = FreeBytes();
+  SleepAndWake();  // NCCL makes most of its memory for the first collective, and the ranks meet by one
+  const std::vector<size_t> before = FreeMemory();
   const uint64_t bytes = Memory(0).sleeping_bytes;
   EXPECT_GT(bytes, 0u);
   EXPECT_GT(Memory(0).bytes, bytes);
   for (int time = 0; time < 3; ++time) {
     ExpectOk(Sleep());
     ExpectAllAsleep(true);
-    const std::vector<size_t> asleep = FreeBytes();
+    const std::vector<size_t> asleep = FreeMemory();
     for (size_t rank = 0; rank < before.size(); ++rank) EXPECT_GE(asleep[rank] + Uncounted(), before[rank] + bytes);
     ExpectOk(Wake());
     ExpectAllAsleep(false);
-    EXPECT_EQ(FreeBytes(), before);
+    EXPECT_EQ(FreeMemory(), before);
   }
 }
 
 TEST_F(CommunicatorSleep, OfOneRankAsksNobody) {
-  std::vector<ncclComm_t> alone = group().ConnectFrom(last());
-  ExpectOk(Statuses{all().Sleep(alone.back(), kDeadlineMs)});
-  ExpectOk(Statuses{all().Wake(alone.back())});
-  group().Destroy(alone);
+  const std::vector<ncclComm_t>& alone = Another(last());
+  ExpectOk(Statuses{all().Sleep(alone.back(), kDeadlineMs), all().Wake(alone.back())});
 }
 
 TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
-  CreateAndReserve(2 * kMiB);
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const HeldBlocks blocks = CreateAndHold(2 * kMiB, kMiB);
   const std::vector<uint64_t> offsets = OffsetsOf(blocks);
-  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
+  ExpectOk(SymmetricTest::Sleep({.keep = Keep::kHost}));
   ExpectOk(Sleep());
-  ExpectFailure(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }), StatusCode::kFailedPrecondition,
-                "the communicator is asleep: wake it first");
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(PoolOf(group()[rank]).basis().life.asleep());
+  ExpectRefused(SymmetricTest::Wake(), "the communicator is asleep: wake it first");
+  for (const Rank& rank : group()) EXPECT_TRUE(PoolOf(rank).basis().life.asleep());
   ExpectOk(Wake());
-  ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
+  ExpectOk(SymmetricTest::Wake());
   EXPECT_EQ(OffsetsOf(blocks), offsets);
-  Free(blocks);
 }
 
 TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
   CreateAndReserve(2 * kMiB);
-  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition,
+  ExpectRefused(Sleep(),
                 PoolOf(group()[0]).basis().title + " is registered with the communicator: sleep() that pool before");
   ExpectAllAsleep(false);
   EXPECT_TRUE(PoolOf(group()[0]).basis().life.open());
@@ -107,59 +91,45 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
 TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankIsAwake) {
   if (std::getenv("NCCL_LOCAL_REGISTER") != std::string("1")) GTEST_SKIP() << "communicator_sleep_local_test runs it";
   std::vector<ncclComm_t> others = group().ConnectFrom(0);
-  const auto other = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
-  const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
-  PoolConfiguration fixed;
-  fixed.name = "fixed";
-  fixed.streams = Streams::kOutlive;
-  fixed.backing.placement.device = 0;
-  const PoolHandle handle = runtime().CreatePool(fixed).value();
-  Pool& pool = *runtime().pools().Find(handle).value();
-  ExpectOk(Statuses{pool.mode().Reserve(2 * kMiB)});
-  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? pool.mode().RegisterWith(other(rank)) : Status(); }));
-  ExpectFailure(
-      sleep(), StatusCode::kFailedPrecondition,
-      "rank 0 cannot put the communicator to sleep: " + pool.basis().title + " is registered with the communicator");
-  ExpectOk(Statuses{pool.Close()});
+  const std::shared_ptr<Pool> pool = MakeFixed();
+  ExpectOk(Statuses{pool->mode().Reserve(2 * kMiB)});
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? pool->mode().RegisterWith(others[0]) : Status(); }));
+  ExpectRefused(Sleep(others), "rank 0 cannot put the communicator to sleep: " + pool->basis().title +
+                                   " is registered with the communicator");
+  ExpectOk(Statuses{pool->Close()});
   group().Destroy(others);
 }
 
 TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfAnotherHomeIsAwake) {
-  std::vector<ncclComm_t> others = group().ConnectFrom(0);
-  const auto other = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
-  const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
+  const std::vector<ncclComm_t>& others = Another();
   CreateAndReserve(2 * kMiB);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(other(rank)); }));
-  ExpectFailure(sleep(), StatusCode::kFailedPrecondition, "deregister it");
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(other(rank)); }));
-  ExpectOk(sleep());
-  ExpectOk(Run([&](Rank& rank) { return all().Wake(other(rank)); }));
-  group().Destroy(others);
+  ExpectOk(Register(others));
+  ExpectRefused(Sleep(others), "deregister it");
+  ExpectOk(Deregister(others));
+  ExpectOk(Sleep(others));
+  ExpectOk(Wake(others));
 }
 
 TEST_F(CommunicatorSleep, LetsPoolsNeitherBeMadeNorGrowNorRegister) {
   ExpectOk(Create());  // no segment yet
-  std::vector<ncclComm_t> others = group().ConnectFrom(0);
+  const std::vector<ncclComm_t>& others = Another();
   ExpectOk(Sleep());
-  ExpectFailure(Reserve(2 * kMiB), StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
+  ExpectRefused(Reserve(2 * kMiB), "the communicator is asleep: wake it first");
   ExpectFailure(Run([&](Rank& rank) { return runtime().CreatePool(Configured(rank)).status(); }),
                 StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
   ExpectOk(Wake());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) { return all().Sleep(others[static_cast<size_t>(rank.number)], kDeadlineMs); }));
-  ExpectFailure(
-      Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(others[static_cast<size_t>(rank.number)]); }),
-      StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
-  ExpectOk(Run([&](Rank& rank) { return all().Wake(others[static_cast<size_t>(rank.number)]); }));
-  group().Destroy(others);
+  ExpectOk(Sleep(others));
+  ExpectRefused(Register(others), "the communicator is asleep: wake it first");
+  ExpectOk(Wake(others));
 }
 
 TEST_F(CommunicatorSleep, TwiceIsRefusedAndSoIsWakingTwice) {
-  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "the communicator is not asleep");
+  ExpectRefused(Wake(), "the communicator is not asleep");
   ExpectOk(Sleep());
-  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "the communicator is asleep already");
+  ExpectRefused(Sleep(), "the communicator is asleep already");
   ExpectOk(Wake());
-  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "the communicator is not asleep");
+  ExpectRefused(Wake(), "the communicator is not asleep");
 }
 
 TEST_F(CommunicatorSleep, RanksThatCallOnceMoreAreToldAndTheOthersToo) {
@@ -169,7 +139,7 @@ TEST_F(CommunicatorSleep, RanksThatCallOnceMoreAreToldAndTheOthersToo) {
                                                : all().Wake(rank.communicator);
                 }),
                 StatusCode::kFailedPrecondition,
-                "rank " + std::to_string(last()) + " cannot put the communicator to sleep: the communicator is asleep");
+                LastRank() + " cannot put the communicator to sleep: the communicator is asleep");
   ExpectAllAsleep(true);
   ExpectOk(Wake());
 }
@@ -184,24 +154,19 @@ TEST_F(CommunicatorSleep, OfNullOrBesideAnotherThreadsCallIsRefused) {
     return SharedDriver()->nccl.ncclCommSuspend(comm, flags);
   };
   Runtime other(slow);
-  std::vector<ncclComm_t> alone = group().ConnectFrom(last());
-  std::future<Status> first =
-      std::async(std::launch::async, [&] { return other.sleeping_communicators().Sleep(alone.back(), kDeadlineMs); });
+  SleepingCommunicators& slowly = other.sleeping_communicators();
+  const std::vector<ncclComm_t>& alone = Another(last());
+  std::future<Status> first = std::async(std::launch::async, [&] { return slowly.Sleep(alone.back(), kDeadlineMs); });
   is_inside.get_future().wait();
-  ExpectFailure(other.sleeping_communicators().Sleep(alone.back(), kDeadlineMs), StatusCode::kFailedPrecondition,
-                "another thread's call");
-  ExpectFailure(other.sleeping_communicators().Wake(alone.back()), StatusCode::kFailedPrecondition,
-                "another thread's call");
+  ExpectFailure(slowly.Sleep(alone.back(), kDeadlineMs), StatusCode::kFailedPrecondition, "another thread's call");
+  ExpectFailure(slowly.Wake(alone.back()), StatusCode::kFailedPrecondition, "another thread's call");
   may_go_on.set_value();
   ExpectOk(Statuses{first.get()});
-  ExpectOk(Statuses{other.sleeping_communicators().Wake(alone.back())});
-  group().Destroy(alone);
+  ExpectOk(Statuses{slowly.Wake(alone.back())});
 }
 
 TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileOneCaptures) {
-  PoolConfiguration plain;
-  plain.backing.placement.device = 0;
-  const PoolHandle pool = runtime().CreatePool(plain).value();
+  const PoolHandle pool = MakeFixed()->handle();
   AnnouncedCapture capture;
   ExpectOk(Run([&](Rank& rank) {
     return rank.number == 0 ? capture.Begin(runtime(), pool, rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED) : Status();
@@ -210,12 +175,11 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileOneCaptures) {
     const std::optional<RelaxedCapture> relaxed = runtime().Relax();
     return all().Sleep(rank.communicator, kDeadlineMs);
   });
-  ExpectFailure(refused, StatusCode::kFailedPrecondition, "rank 0 cannot put the communicator to sleep: a stream");
+  ExpectRefused(refused, "rank 0 cannot put the communicator to sleep: a stream");
   ExpectAllAsleep(false);
   ExpectOk(Statuses{capture.End()});
   capture.DestroyGraph();
-  ExpectOk(Sleep());
-  ExpectOk(Wake());
+  SleepAndWake();
   ExpectOk(Statuses{runtime().DestroyPool(pool)});
 }
 
@@ -224,18 +188,14 @@ TEST_F(CommunicatorSleep, OfCommunicatorsThatShareResourcesIsRefusedAndChangesNo
   COMMPOOL_REQUIRE_EMULATOR("NCCL 2.30.7 breaks the parent's memory as such children end, several ranks in a process");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.splitShare = 1;
-  std::vector<ncclComm_t> parents = group().ConnectFrom(0, config);
+  const std::vector<ncclComm_t>& parents = Another(0, config);
   std::vector<ncclComm_t> children = SplitFrom(parents);
-  const auto sleep = [&] {
-    return Run([&](Rank& rank) { return all().Sleep(parents[static_cast<size_t>(rank.number)], kDeadlineMs); });
-  };
-  ExpectFailure(sleep(), StatusCode::kCommunicatorError,
+  ExpectFailure(Sleep(parents), StatusCode::kCommunicatorError,
                 "the communicator shares resources with one that was split from it");
   EXPECT_FALSE(MemoryOf(driver(), parents[0]).value().asleep);
   group().Destroy(children);
-  ExpectOk(sleep());
-  ExpectOk(Run([&](Rank& rank) { return all().Wake(parents[static_cast<size_t>(rank.number)]); }));
-  group().Destroy(parents);
+  ExpectOk(Sleep(parents));
+  ExpectOk(Wake(parents));
 }
 
 TEST_F(CommunicatorSleep, ByTheProgramItselfIsNotOurs) {
@@ -243,57 +203,38 @@ TEST_F(CommunicatorSleep, ByTheProgramItselfIsNotOurs) {
     ForEach([&](Rank& rank) { EXPECT_EQ(call(rank.communicator), ncclSuccess); });
   };
   with_nccl([](ncclComm_t comm) { return SharedDriver()->nccl.ncclCommSuspend(comm, NCCL_SUSPEND_MEM); });
-  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "the communicator is asleep");
-  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "call ncclCommResume where the program suspended it");
+  ExpectRefused(Sleep(), "the communicator is asleep");
+  ExpectRefused(Wake(), "call ncclCommResume where the program suspended it");
   with_nccl(driver().nccl.ncclCommResume);
 }
 
 TEST_F(CommunicatorSleep, WithoutRoomOnOneDeviceSleepsOnEverywhereAndNamesTheHolders) {
   COMMPOOL_REQUIRE_EMULATOR("a GPU keeps memory for itself, so nobody can leave it so little");
   ExpectOk(Sleep());
-  PoolConfiguration plain;
-  plain.name = "hoard";
-  plain.backing.placement.device = last();
-  const PoolHandle pool = runtime().CreatePool(plain).value();
-  const CUdeviceptr block = runtime().AllocateFrom(pool, FreeBytes().back() - 4 * kMiB, nullptr).value();
-  const Statuses refused = Wake();
-  ExpectFailure(refused, StatusCode::kOutOfMemory, "rank " + std::to_string(last()) + " cannot wake the communicator");
-  ExpectFailure(refused, StatusCode::kOutOfMemory, "hoard");
+  const std::shared_ptr<Pool> pool = MakeFixed("hoard", last());
+  const CUdeviceptr block = runtime().AllocateFrom(pool->handle(), FreeMemory().back() - 4 * kMiB, nullptr).value();
+  ExpectFailureNaming(Wake(), StatusCode::kOutOfMemory, {LastRank() + " cannot wake the communicator", "hoard"});
   ExpectAllAsleep(true);
-  ExpectOk(Statuses{runtime().Free(block)});
-  ExpectOk(Statuses{runtime().pools().Find(pool).value()->Trim(0).status()});
+  ExpectOk(Statuses{runtime().Free(block), pool->Trim(0).status()});
   ExpectOk(Wake());
-  ExpectOk(Statuses{runtime().DestroyPool(pool)});
+  ExpectOk(Statuses{runtime().DestroyPool(pool->handle())});
 }
 
 // One that was aborted in its sleep left its address to another.
 TEST_F(CommunicatorSleep, IsForgottenWithItsCommunicator) {
   ExpectOk(Sleep());
   ForEach([&](Rank& rank) { EXPECT_EQ(driver().nccl.ncclCommResume(rank.communicator), ncclSuccess); });
-  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "the communicator is not asleep");
-  ExpectOk(Sleep());
-  ExpectOk(Wake());
+  ExpectRefused(Wake(), "the communicator is not asleep");
+  SleepAndWake();
 }
 
 TEST_F(CommunicatorSleep, NamesARankThatDoesNotCome) {
   ExpectOk(Create());  // a link
-  const Statuses statuses = Run([&](Rank& rank) {
-    return rank.number == last() ? Status(StatusCode::kDeadlineExceeded, "it does not come")
-                                 : all().Sleep(rank.communicator, 200);
-  });
-  for (int rank = 0; rank < last(); ++rank) {
-    const Status& status = statuses[static_cast<size_t>(rank)];
-    ExpectFailure(status, StatusCode::kDeadlineExceeded,
-                  "put the communicator to sleep: waited 200 ms for all of the ");
-    ExpectFailure(status, StatusCode::kDeadlineExceeded, "abort the communicator");
-  }
+  ExpectFailureNaming(RunButLast([&](Rank& rank) { return all().Sleep(rank.communicator, 200); }),
+                      StatusCode::kDeadlineExceeded,
+                      {"put the communicator to sleep: waited 200 ms for all of the ", "abort the communicator"});
   ExpectAllAsleep(false);
-  ForEach([&](Rank& rank) {
-    EXPECT_EQ(PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive).code(),
-              StatusCode::kOk);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess);
-    rank.communicator = nullptr;
-  });
+  LeaveAll();
 }
 
 }  // namespace

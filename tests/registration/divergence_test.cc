@@ -1,18 +1,11 @@
 #include "src/library/registration/divergence.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <deque>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "src/library/registration/home_links.h"
 #include "src/library/registration/wire.h"
+#include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {
 namespace {
@@ -56,47 +49,43 @@ Calls Part(const Calls& calls, size_t begin, size_t end) {
 const Calls kUsual = Made({1, 2, 3, 4, 5, 6});
 const Calls kSwapped = Made({1, 2, 4, 3, 5, 6});
 
-TEST(SequenceComparison, FindsNothingInEqualSequences) {
-  SequenceComparison comparison(3);
-  EXPECT_EQ(comparison.Add(1, kUsual), std::nullopt);
-  EXPECT_EQ(comparison.Add(0, kUsual), std::nullopt);
-  EXPECT_EQ(comparison.Add(2, kUsual), std::nullopt);
+// What a rank publishes, and what the comparison finds then.
+struct Published {
+  int rank;
+  Calls calls;
+  std::optional<std::string> difference = std::nullopt;
+};
+
+void ExpectFound(int ranks, const std::vector<Published>& all) {
+  SequenceComparison comparison(ranks);
+  for (const Published& one : all) EXPECT_EQ(comparison.Add(one.rank, one.calls), one.difference) << one.rank;
 }
+
+TEST(SequenceComparison, FindsNothingInEqualSequences) { ExpectFound(3, {{1, kUsual}, {0, kUsual}, {2, kUsual}}); }
 
 TEST(SequenceComparison, NamesTheFirstDifferingCallInAnyOrderOfRanks) {
   const std::string difference = "rank 0 made allocate 3 bytes (call 2), rank 2 made allocate 4 bytes (call 2)";
-  SequenceComparison last_late(3);
-  EXPECT_EQ(last_late.Add(0, kUsual), std::nullopt);
-  EXPECT_EQ(last_late.Add(1, kUsual), std::nullopt);
-  EXPECT_EQ(last_late.Add(2, kSwapped), difference);
-  SequenceComparison first_late(3);
-  EXPECT_EQ(first_late.Add(2, kSwapped), std::nullopt);
-  EXPECT_EQ(first_late.Add(0, kUsual), difference);
+  ExpectFound(3, {{0, kUsual}, {1, kUsual}, {2, kSwapped, difference}});
+  ExpectFound(3, {{2, kSwapped}, {0, kUsual, difference}});
 }
 
 TEST(SequenceComparison, ComparesOnlyWhatBothHavePublished) {
-  SequenceComparison comparison(2);
-  EXPECT_EQ(comparison.Add(0, kUsual), std::nullopt);
-  EXPECT_EQ(comparison.Add(1, Part(kSwapped, 0, 2)), std::nullopt);
-  EXPECT_EQ(comparison.Add(1, Part(kSwapped, 2, 3)),
-            "rank 0 made allocate 3 bytes (call 2), rank 1 made allocate 4 bytes (call 2)");
+  ExpectFound(
+      2, {{0, kUsual},
+          {1, Part(kSwapped, 0, 2)},
+          {1, Part(kSwapped, 2, 3), "rank 0 made allocate 3 bytes (call 2), rank 1 made allocate 4 bytes (call 2)"}});
 }
 
 TEST(SequenceComparison, SaysWhereTheFirstDifferenceMayLieInAGap) {
-  SequenceComparison comparison(2);
-  EXPECT_EQ(comparison.Add(0, kUsual), std::nullopt);
-  EXPECT_EQ(comparison.Add(1, Part(kSwapped, 0, 2)), std::nullopt);
-  EXPECT_EQ(comparison.Add(1, Part(kSwapped, 4, 5)),
-            "rank 0 made allocate 5 bytes (call 4), rank 1 made allocate 5 bytes (call 4), or an earlier call was "
-            "different");
+  ExpectFound(2, {{0, kUsual},
+                  {1, Part(kSwapped, 0, 2)},
+                  {1, Part(kSwapped, 4, 5),
+                   "rank 0 made allocate 5 bytes (call 4), rank 1 made allocate 5 bytes (call 4), or an earlier call "
+                   "was different"}});
 }
 
 TEST(SequenceComparison, AGapInEqualSequencesIsNoDifference) {
-  SequenceComparison comparison(2);
-  EXPECT_EQ(comparison.Add(0, Part(kUsual, 0, 2)), std::nullopt);
-  EXPECT_EQ(comparison.Add(1, Part(kUsual, 0, 3)), std::nullopt);
-  EXPECT_EQ(comparison.Add(0, Part(kUsual, 5, 6)), std::nullopt);
-  EXPECT_EQ(comparison.Add(1, Part(kUsual, 4, 6)), std::nullopt);
+  ExpectFound(2, {{0, Part(kUsual, 0, 2)}, {1, Part(kUsual, 0, 3)}, {0, Part(kUsual, 5, 6)}, {1, Part(kUsual, 4, 6)}});
 }
 
 TEST(SequenceComparison, ARankThatHasGoneIsComparedNoMore) {
@@ -156,26 +145,18 @@ struct PublishingRank {
   }
 };
 
-class Publishers : public ::testing::Test {
+class Publishers : public LinkTest {
  protected:
-  void Start(size_t ranks) {
-    Listener listener = Listener::Open().value();
-    const std::string address = listener.address();
-    for (size_t rank = 0; rank < ranks; ++rank) ranks_.emplace_back();
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        const LinkOptions options{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
-        const std::shared_ptr<HomeLink> link = rank == 0 ? HomeLink::Accept(options, std::move(listener)).value()
-                                                         : HomeLink::Join(options, address).value();
-        ranks_[rank].channel = std::make_unique<LinkChannel>(link, kFirstChannel, options.deadline);
-        std::unique_ptr<BackgroundLine> line = ranks_[rank].channel->OpenBackground();
-        ASSERT_NE(line, nullptr);
-        ranks_[rank].publisher =
-            std::make_unique<Publisher>(options.rank, options.ranks, std::move(line), ranks_[rank].divergence);
-      });
+  void Start(int ranks) {
+    ranks_ = std::deque<PublishingRank>(static_cast<size_t>(ranks));
+    Channels channels = OpenChannels(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      PublishingRank& own = ranks_[static_cast<size_t>(rank)];
+      own.channel = std::move(channels[rank]);
+      std::unique_ptr<BackgroundLine> line = own.channel->OpenBackground();
+      ASSERT_NE(line, nullptr);
+      own.publisher = std::make_unique<Publisher>(rank, ranks, std::move(line), own.divergence);
     }
-    for (std::thread& thread : threads) thread.join();
   }
 
   void AllocateOnAll(uint64_t calls) {
@@ -186,9 +167,7 @@ class Publishers : public ::testing::Test {
 
   // Waits until the rank has heard of a difference.
   static std::string Heard(const PublishingRank& rank) {
-    const Deadline deadline = DeadlineAfter(std::chrono::seconds(30));
-    while (!rank.divergence.known() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    EXPECT_TRUE(rank.divergence.known());
+    Await([&] { return rank.divergence.known(); });
     return rank.divergence.status().message();
   }
   void ExpectHeardByAll(const std::string& difference) {
@@ -252,7 +231,7 @@ struct Told {
   std::vector<std::string> messages = {};
   std::vector<std::string> sent = {};
   bool takes_more = true;
-  bool stopped = false;
+  bool* stopped = nullptr;  // set where the line is stopped
 };
 
 class ToldLine : public BackgroundLine {
@@ -261,7 +240,9 @@ class ToldLine : public BackgroundLine {
   explicit ToldLine(Told& told, Wakes wakes = Wakes::kAtOnce) : told_(told), wakes_(wakes) {}
   void Work() { work_(); }
   void Start(std::function<void()> work) override { work_ = std::move(work); }
-  void Stop() override { told_.stopped = true; }
+  void Stop() override {
+    if (told_.stopped != nullptr) *told_.stopped = true;
+  }
   void Wake() override {
     if (wakes_ == Wakes::kAtOnce) Work();
   }
@@ -280,109 +261,100 @@ class ToldLine : public BackgroundLine {
   std::function<void()> work_;
 };
 
-// So many calls of one size.
-void Make(engine::SequenceLog& log, Publisher& publisher, uint64_t calls, uint64_t bytes) {
-  for (uint64_t call = 0; call < calls; ++call) {
-    log.Append(SequenceCall::kAllocate, bytes);
-    publisher.Offer(log);
+// A publisher of one of the two ranks.
+struct OnePublisher {
+  explicit OnePublisher(int rank, ToldLine::Wakes wakes = ToldLine::Wakes::kAtOnce)
+      : line(new ToldLine(told, wakes)), publisher(rank, 2, std::unique_ptr<BackgroundLine>(line), divergence) {}
+
+  // So many calls of one size.
+  void Make(uint64_t calls, uint64_t bytes = 512) {
+    for (uint64_t call = 0; call < calls; ++call) {
+      log.Append(SequenceCall::kAllocate, bytes);
+      publisher.Offer(log);
+    }
   }
-}
+  Calls Sent(size_t message) const { return Decode<PublishedCalls>(told.sent.at(message), 1).value().calls; }
+
+  Told told;
+  Divergence divergence;
+  engine::SequenceLog log;
+  ToldLine* const line;
+  Publisher publisher;
+};
 
 TEST(Publisher, KeepsItsCallsWhileTheLineTakesNoMore) {
-  Told told{.takes_more = false};
-  Divergence unused;
-  engine::SequenceLog log;
-  const auto publisher = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(told), unused);
-  Make(log, *publisher, 2 * Publisher::kEvery, 512);
-  EXPECT_TRUE(told.sent.empty());
-  told.takes_more = true;
-  Make(log, *publisher, Publisher::kEvery, 512);
-  ASSERT_EQ(told.sent.size(), 1u) << "all of them at once";
-  EXPECT_EQ(Decode<PublishedCalls>(told.sent[0], 1)->calls.size(), 3 * Publisher::kEvery);
+  OnePublisher one(1);
+  one.told.takes_more = false;
+  one.Make(2 * Publisher::kEvery);
+  EXPECT_TRUE(one.told.sent.empty());
+  one.told.takes_more = true;
+  one.Make(Publisher::kEvery);
+  ASSERT_EQ(one.told.sent.size(), 1u) << "all of them at once";
+  EXPECT_EQ(one.Sent(0).size(), 3 * Publisher::kEvery);
 }
 
 TEST(Publisher, KeepsTheOldestCallsInOrderWhereItHasNoRoomForAll) {
-  Told told{.takes_more = false};
-  Divergence unused;
-  engine::SequenceLog log;
-  const auto publisher = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(told), unused);
-  Make(log, *publisher, Publisher::kMostOffered + Publisher::kEvery, 512);
-  told.takes_more = true;
-  Make(log, *publisher, Publisher::kEvery, 512);
-  ASSERT_EQ(told.sent.size(), 1u);
-  const Result<PublishedCalls> published = Decode<PublishedCalls>(told.sent[0], 1);
-  ASSERT_TRUE(published.ok()) << published.status().message();
-  ASSERT_EQ(published->calls.size(), Publisher::kMostOffered);
-  for (uint64_t number = 0; number < Publisher::kMostOffered; ++number)
-    EXPECT_EQ(published->calls[number].number, number);
-  Make(log, *publisher, Publisher::kEvery, 512);
-  ASSERT_EQ(told.sent.size(), 2u) << "there is room again";
+  OnePublisher one(1);
+  one.told.takes_more = false;
+  one.Make(Publisher::kMostOffered + Publisher::kEvery);
+  one.told.takes_more = true;
+  one.Make(Publisher::kEvery);
+  ASSERT_EQ(one.told.sent.size(), 1u);
+  const Calls published = one.Sent(0);
+  ASSERT_EQ(published.size(), Publisher::kMostOffered);
+  for (uint64_t number = 0; number < Publisher::kMostOffered; ++number) EXPECT_EQ(published[number].number, number);
+  one.Make(Publisher::kEvery);
+  ASSERT_EQ(one.told.sent.size(), 2u) << "there is room again";
 }
 
 // The line has its own thread here, as a link's has.
 TEST(Publisher, LosesNothingBetweenTwoThreads) {
   constexpr uint64_t kCalls = 64 * Publisher::kEvery;
-  Told told{};
-  Divergence unused;
-  engine::SequenceLog log;
-  auto line = std::make_unique<ToldLine>(told, ToldLine::Wakes::kNever);
-  ToldLine& works = *line;
-  const auto publisher = std::make_unique<Publisher>(1, 2, std::move(line), unused);
+  OnePublisher one(1, ToldLine::Wakes::kNever);
   std::atomic<bool> over{false};
   std::thread watcher([&] {
-    while (!over) works.Work();
-    works.Work();
+    while (!over) one.line->Work();
+    one.line->Work();
   });
-  Make(log, *publisher, kCalls, 512);
+  one.Make(kCalls);
   over = true;
   watcher.join();
   uint64_t next = 0;
-  for (const std::string& message : told.sent) {
-    for (const engine::SequenceEntry& call : Decode<PublishedCalls>(message, 1).value().calls) {
-      ASSERT_EQ(call.number, next++);
-    }
+  for (size_t message = 0; message < one.told.sent.size(); ++message) {
+    for (const SequenceEntry& call : one.Sent(message)) ASSERT_EQ(call.number, next++);
   }
   EXPECT_EQ(next, kCalls);
 }
 
 TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {
-  Told of_one{};
-  Told of_zero{};
-  Divergence unused;
-  Divergence divergence;
-  engine::SequenceLog log_of_one;
-  engine::SequenceLog log;
+  bool stopped = false;
+  bool one_stopped = false;
   {
-    const auto one = std::make_unique<Publisher>(1, 2, std::make_unique<ToldLine>(of_one), unused);
-    Make(log_of_one, *one, 3 * Publisher::kEvery, 512);
-    const auto zero = std::make_unique<Publisher>(0, 2, std::make_unique<ToldLine>(of_zero), divergence);
-    for (const std::string& message : of_one.sent) {
-      of_zero.messages = {message};
-      Make(log, *zero, Publisher::kEvery, 1024);
+    OnePublisher one(1);
+    one.told.stopped = &one_stopped;
+    one.Make(3 * Publisher::kEvery);
+    OnePublisher zero(0);
+    zero.told.stopped = &stopped;
+    for (const std::string& message : one.told.sent) {
+      zero.told.messages = {message};
+      zero.Make(Publisher::kEvery, 1024);
     }
-    EXPECT_TRUE(divergence.known());
-    EXPECT_EQ(of_zero.sent.size(), 1u);
-    EXPECT_FALSE(of_zero.stopped);
+    EXPECT_TRUE(zero.divergence.known());
+    EXPECT_EQ(zero.told.sent.size(), 1u);
+    EXPECT_FALSE(stopped);
   }
-  EXPECT_TRUE(of_zero.stopped && of_one.stopped);
+  EXPECT_TRUE(stopped && one_stopped);
 }
 
 TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
-  Told told{};
-  Divergence divergence;
-  const auto publisher = std::make_unique<Publisher>(0, 2, std::make_unique<ToldLine>(told), divergence);
-  engine::SequenceLog log;
-  const auto make_calls = [&] {
-    for (uint64_t call = 0; call < Publisher::kEvery; ++call) log.Append(SequenceCall::kAllocate, 512);
-    publisher->Offer(log);
-  };
+  OnePublisher zero(0);
   const std::string one_call = Encode(PublishedCalls{{engine::SequenceEntry{}}});
-  told.messages = {one_call.substr(0, one_call.size() - 1)};
-  make_calls();
-  EXPECT_FALSE(divergence.known());
-  told.messages = {one_call};
-  make_calls();
-  EXPECT_TRUE(divergence.known()) << "a call whose hash is 0 is no call of rank 0";
+  zero.told.messages = {one_call.substr(0, one_call.size() - 1)};
+  zero.Make(Publisher::kEvery);
+  EXPECT_FALSE(zero.divergence.known());
+  zero.told.messages = {one_call};
+  zero.Make(Publisher::kEvery);
+  EXPECT_TRUE(zero.divergence.known()) << "a call whose hash is 0 is no call of rank 0";
 }
 
 TEST(Publisher, GetsNoLineWhereARankIsAlone) { EXPECT_EQ(MakeSelfChannel()->OpenBackground(), nullptr); }

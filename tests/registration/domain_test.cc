@@ -67,8 +67,7 @@ TEST(Domain, WindowsComeBackInOneOrderOnTheRanksThatHaveTheirCommunicator) {
 TEST(Domain, ReportsSurviveTheWire) {
   const DomainReport report = Holding({0, 3}, New(1, 4));
   const auto decoded = Decode<CallIntents>(Encode(CallIntents{{{.report = report}, {.report = Null()}}}), 0);
-  ASSERT_TRUE(decoded.ok());
-  const DomainReport& first = decoded->pools.front().report;
+  const DomainReport& first = decoded.value().pools.front().report;
   EXPECT_EQ(first.held, report.held);
   EXPECT_TRUE(first.passed);
   EXPECT_FALSE(first.number);
@@ -79,8 +78,8 @@ TEST(Domain, ReportsSurviveTheWire) {
 
 TEST(Domain, ImpossibleReportsNameTheirRank) {
   for (const DomainReport& report : {New(2, 2), New(-1, 2)}) {
-    const std::string bytes = Encode(CallIntents{{{.report = report}}});
-    ExpectDisagreement(Decode<CallIntents>(bytes, 1).status(), "rank 1 sent an unreadable intent");
+    ExpectDisagreement(Decode<CallIntents>(Encode(CallIntents{{{.report = report}}}), 1).status(),
+                       "rank 1 sent an unreadable intent");
   }
 }
 
@@ -119,8 +118,8 @@ TEST(Domain, NumbersFollowTheLowestRanks) {
   EXPECT_EQ(table.Add({{3, 0}, {1, 2}}), 1u);
   EXPECT_EQ(table.Add({{1}}), 5u) << "above all numbers that it gave before";
   EXPECT_EQ(table.next(), 9u);
-  const std::vector<DomainReport> reports = {Holding({1}), Holding({2, 6}), Holding({2}), Holding({1})};
-  EXPECT_TRUE(table.CheckHeld(reports).ok()) << "0 and 3 have number 1, 1 and 2 number 2, and 1 alone number 6";
+  EXPECT_TRUE(table.CheckHeld({Holding({1}), Holding({2, 6}), Holding({2}), Holding({1})}).ok())
+      << "0 and 3 have number 1, 1 and 2 number 2, and 1 alone number 6";
 }
 
 TEST(Domain, ARegistrationThatOnlySomeAbandonedIsNamed) {

@@ -8,6 +8,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
+#include <iterator>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,26 +21,27 @@ namespace commpool::internal::testing {
 
 using Pipe = std::array<int, 2>;
 
-// The exit codes of a rank that fails before its test begins.
-enum ForkedRankExit { kNoUniqueId = 40, kNoPipe = 41, kNoCommunicator = 42 };
+// Ends a rank's process, with 0 where its expectations held.
+[[noreturn]] inline void EndForkedRank() { _exit(::testing::Test::HasFailure() ? 1 : 0); }
+
+inline void ThrowUnless(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("not so: " + what);
+}
 
 // A communicator of all ranks. Rank 0 sends its id to the others through the pipe.
 inline ncclComm_t ConnectForkedRank(const Driver& driver, int rank, int ranks, const Pipe& pipe_of_id) {
   ncclUniqueId id = {};
-  if (rank == 0) {
-    if (driver.nccl.ncclGetUniqueId(&id) != ncclSuccess) _exit(kNoUniqueId);
-    for (int other = 1; other < ranks; ++other) {
-      if (write(pipe_of_id[1], &id, sizeof(id)) != sizeof(id)) _exit(kNoPipe);
-    }
-  } else if (read(pipe_of_id[0], &id, sizeof(id)) != sizeof(id)) {
-    _exit(kNoPipe);
+  if (rank == 0) ThrowUnless(driver.nccl.ncclGetUniqueId(&id) == ncclSuccess, "there is an id");
+  for (int other = 1; other < ranks && rank == 0; ++other) {
+    ThrowUnless(write(pipe_of_id[1], &id, sizeof(id)) == sizeof(id), "the id is sent");
   }
+  if (rank != 0) ThrowUnless(read(pipe_of_id[0], &id, sizeof(id)) == sizeof(id), "the id is received");
   ncclComm_t communicator = nullptr;
-  if (driver.nccl.ncclCommInitRank(&communicator, ranks, id, rank) != ncclSuccess) _exit(kNoCommunicator);
+  ThrowUnless(driver.nccl.ncclCommInitRank(&communicator, ranks, id, rank) == ncclSuccess, "the ranks are connected");
   return communicator;
 }
 
-// Returns how each rank's process ended, from waitpid. `live(rank, pipe_of_id)` never returns.
+// Returns how each rank's process ended, from waitpid. `live(rank, pipe_of_id)` calls EndForkedRank, or throws.
 template <typename Live>
 std::vector<int> RunForkedRanks(int ranks, Live live) {
   Pipe pipe_of_id = {};
@@ -45,7 +50,14 @@ std::vector<int> RunForkedRanks(int ranks, Live live) {
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     EXPECT_GE(child, 0);
-    if (child == 0) live(rank, std::as_const(pipe_of_id));
+    if (child == 0) {
+      try {
+        live(rank, std::as_const(pipe_of_id));
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+      EndForkedRank();
+    }
     children.push_back(child);
   }
   std::vector<int> states;
@@ -58,6 +70,16 @@ std::vector<int> RunForkedRanks(int ranks, Live live) {
   return states;
 }
 
-inline bool EndedWell(int state) { return WIFEXITED(state) && WEXITSTATUS(state) == 0; }
+constexpr int kNobody = -1;
+
+// Expects that every rank ended well, but for one that was killed.
+inline void ExpectEnded(const std::vector<int>& states, int killed = kNobody) {
+  for (int rank = 0; rank < std::ssize(states); ++rank) {
+    const int state = states[static_cast<size_t>(rank)];
+    const bool well = WIFEXITED(state) && WEXITSTATUS(state) == 0;
+    EXPECT_TRUE(rank == killed ? WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL : well)
+        << "rank " << rank << ": " << state;
+  }
+}
 
 }  // namespace commpool::internal::testing

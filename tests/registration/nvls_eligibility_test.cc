@@ -14,11 +14,12 @@ class Nvls : public SymmetricTest {
     SymmetricTest::SetUp();
   }
 
-  Rank& first() { return group()[0]; }
-  // Rank 0's answer, with a driver that may lack something.
-  Result<std::string> WhyNot(CUdeviceptr address, uint64_t bytes, const Driver* other = nullptr) {
-    return WhyNoNvls(other == nullptr ? driver() : *other, runtime().addresses(), runtime().windows(),
-                     {address, bytes, first().communicator});
+  // The answer for rank 0's communicator or another one, with a driver that may lack something.
+  Result<std::string> WhyNot(CUdeviceptr address, uint64_t bytes, const Driver& driver, ncclComm_t communicator) {
+    return WhyNoNvls(driver, runtime().addresses(), runtime().windows(), {address, bytes, communicator});
+  }
+  Result<std::string> WhyNot(CUdeviceptr address, uint64_t bytes, const Driver& driver = *SharedDriver()) {
+    return WhyNot(address, bytes, driver, group()[0].communicator);
   }
   void ExpectReason(const Result<std::string>& reason, const char* fragment) {
     ASSERT_TRUE(reason.ok()) << reason.status().message();
@@ -49,17 +50,12 @@ TEST_F(Nvls, AsksAboutMemoryOfAPool) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
   EXPECT_EQ(WhyNot(block, 0).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(WhyNot(4096, 1).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(WhyNoNvls(driver(), runtime().addresses(), runtime().windows(), {block, 1, nullptr}).status().code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(WhyNot(block, 1, driver(), nullptr).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(Nvls, NeedsThreeRanks) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
-  std::vector<ncclComm_t> pair = group().ConnectFrom(last() - 1);
-  const Result<std::string> reason =
-      WhyNoNvls(driver(), runtime().addresses(), runtime().windows(), {block, 1, pair[static_cast<size_t>(last())]});
-  ExpectReason(reason, "the communicator has 2 ranks");
-  group().Destroy(pair);
+  ExpectReason(WhyNot(block, 1, driver(), Another(last() - 1).back()), "the communicator has 2 ranks");
 }
 
 TEST_F(Nvls, NeedsADeviceWithMulticast) {
@@ -69,16 +65,14 @@ TEST_F(Nvls, NeedsADeviceWithMulticast) {
     *value = 0;
     return CUDA_SUCCESS;
   };
-  ExpectReason(WhyNot(block, 1, &without), "device 0 has no multicast");
+  ExpectReason(WhyNot(block, 1, without), "device 0 has no multicast");
 }
 
 TEST_F(Nvls, NeedsASymmetricPool) {
-  PoolConfiguration configuration;
-  configuration.name = "fixed";
-  const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
-  const CUdeviceptr block = runtime().AllocateFrom(fixed, 2 * kMiB, first().stream).value();
+  const std::shared_ptr<Pool> fixed = MakeFixed();
+  const CUdeviceptr block = runtime().AllocateFrom(fixed->handle(), 2 * kMiB, group()[0].stream).value();
   ExpectReason(WhyNot(block, 1), "pool fixed is not symmetric");
-  ExpectOk({runtime().Free(block), runtime().DestroyPool(fixed)});
+  ExpectOk({runtime().Free(block), runtime().DestroyPool(fixed->handle())});
 }
 
 TEST_F(Nvls, NeedsARangeInsideOneSegment) {
@@ -89,31 +83,26 @@ TEST_F(Nvls, NeedsARangeInsideOneSegment) {
 
 TEST_F(Nvls, NeedsAWindowOnTheCommunicator) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
+  ExpectOk(Deregister(Homes()));
   ExpectReason(WhyNot(block, 1), "not registered with this communicator");
+}
+
+template <CUmemLocationType location>
+CUresult WithoutHandleTypes(CUmemAllocationProp* properties, CUmemGenericAllocationHandle) {
+  *properties = {};
+  properties->location.type = location;
+  return CUDA_SUCCESS;
 }
 
 TEST_F(Nvls, NeedsAHandleThatOtherProcessesImport) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
   Driver other = driver();
-  other.cuda.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties,
-                                                         CUmemGenericAllocationHandle) {
-    *properties = {};
-    properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    return CUDA_SUCCESS;
-  };
-  ExpectReason(WhyNot(block, 1, &other), "without a handle type");
-  other.cuda.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties,
-                                                         CUmemGenericAllocationHandle) {
-    *properties = {};
-    properties->location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    return CUDA_SUCCESS;
-  };
-  ExpectReason(WhyNot(block, 1, &other), "host memory");
-  other.cuda.cuMemRetainAllocationHandle = [](CUmemGenericAllocationHandle*, void*) {
-    return CUDA_ERROR_INVALID_VALUE;
-  };
-  ExpectReason(WhyNot(block, 1, &other), "no handle that NCCL could bind");
+  other.cuda.cuMemGetAllocationPropertiesFromHandle = WithoutHandleTypes<CU_MEM_LOCATION_TYPE_DEVICE>;
+  ExpectReason(WhyNot(block, 1, other), "without a handle type");
+  other.cuda.cuMemGetAllocationPropertiesFromHandle = WithoutHandleTypes<CU_MEM_LOCATION_TYPE_HOST_NUMA>;
+  ExpectReason(WhyNot(block, 1, other), "host memory");
+  other.cuda.cuMemRetainAllocationHandle = [](auto...) { return CUDA_ERROR_INVALID_VALUE; };
+  ExpectReason(WhyNot(block, 1, other), "no handle that NCCL could bind");
 }
 
 CUresult SixteenMiB(size_t* granularity, const CUmulticastObjectProp*, CUmulticastGranularity_flags) {
@@ -125,11 +114,9 @@ TEST_F(Nvls, NeedsMulticastsGranularity) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
   Driver coarse = driver();
   coarse.cuda.cuMulticastGetGranularity = SixteenMiB;
-  ExpectReason(WhyNot(block, 1, &coarse), "the multicast granularity, 16 MiB");
-  coarse.cuda.cuMulticastGetGranularity = [](size_t*, const CUmulticastObjectProp*, CUmulticastGranularity_flags) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  };
-  ExpectReason(WhyNot(block, 1, &coarse), "names no multicast granularity for 4 devices");
+  ExpectReason(WhyNot(block, 1, coarse), "the multicast granularity, 16 MiB");
+  coarse.cuda.cuMulticastGetGranularity = [](auto...) { return CUDA_ERROR_NOT_SUPPORTED; };
+  ExpectReason(WhyNot(block, 1, coarse), "names no multicast granularity for 4 devices");
 }
 
 TEST_F(Nvls, AsksForTheGranularityOfThisSegmentOnThisManyDevices) {
@@ -142,7 +129,7 @@ TEST_F(Nvls, AsksForTheGranularityOfThisSegmentOnThisManyDevices) {
     *granularity = 2 * kMiB;
     return CUDA_SUCCESS;
   };
-  EXPECT_EQ(WhyNot(block, 1, &listening).value(), "");
+  EXPECT_EQ(WhyNot(block, 1, listening).value(), "");
   EXPECT_EQ(asked.numDevices, 4u);
   EXPECT_EQ(asked.size, 6 * kMiB);
   EXPECT_EQ(asked.handleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -154,17 +141,21 @@ TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
   coarse->cuda.cuMulticastGetGranularity = SixteenMiB;
   Runtime other(coarse);
   ExpectOk(Run([&](Rank& rank) -> Status {
-    Result<PoolHandle> made = other.CreatePool(Configured(rank));
-    if (!made.ok()) return made.status();
-    Pool& pool = *other.pools().Find(*made).value();
-    Status status = pool.mode().Reserve(2 * kMiB);
-    if (!status.ok()) return status;
+    Pool& pool = *other.pools().Find(other.CreatePool(Configured(rank)).value()).value();
+    ExpectOk({pool.mode().Reserve(2 * kMiB)});
     const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     EXPECT_EQ(WhyNoNvls(*coarse, other.addresses(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(),
               "");
-    status = pool.Free(block);
-    return status.ok() ? pool.Close() : status;
+    ExpectOk({pool.Free(block)});
+    return pool.Close();
   }));
+}
+
+// In a process with NCCL_NVLS_ENABLE=0.
+class NvlsSwitchedOff : public Nvls {};
+
+TEST_F(NvlsSwitchedOff, IsTheFirstReason) {
+  ExpectReason(WhyNot(MakeBlocks(2 * kMiB), 2 * kMiB), "NCCL_NVLS_ENABLE=0");
 }
 
 }  // namespace

@@ -26,13 +26,7 @@ class OneThread : public DriverTest {
     }
     ASSERT_EQ(driver().nccl.ncclCommInitAll(home_.data(), kRanks, nullptr), ncclSuccess);
   }
-  void TearDown() override {
-    for (const ncclComm_t communicator : home_) {
-      if (communicator != nullptr) {
-        EXPECT_EQ(driver().nccl.ncclCommDestroy(communicator), ncclSuccess);
-      }
-    }
-  }
+  void TearDown() override { Destroy(home_); }
 
   std::vector<PoolOptions> Options() const {
     std::vector<PoolOptions> options(kRanks);
@@ -59,6 +53,13 @@ class OneThread : public DriverTest {
       }
     }
   }
+  static std::vector<Buffer> AllocateOnEach(PoolGroup& pools) {
+    std::vector<Buffer> buffers;
+    for (size_t place = 0; place < pools.size(); ++place) {
+      buffers.push_back(pools[place].allocate(MiB(1), nullptr).value());
+    }
+    return buffers;
+  }
   static void ExpectAsleep(PoolGroup& pools) {
     for (size_t rank = 0; rank < pools.size(); ++rank) {
       const Statistics statistics = pools[rank].stats().value();
@@ -78,8 +79,7 @@ TEST_F(OneThread, MakesGrowsRegistersAndClosesAllOfItsPoolsTogether) {
   ASSERT_EQ(pools.size(), kRanks);
   ExpectOk(pools.reserve(MiB(4)));
   {
-    std::vector<Buffer> buffers;
-    for (size_t rank = 0; rank < kRanks; ++rank) buffers.push_back(pools[rank].allocate(MiB(1), nullptr).value());
+    const std::vector<Buffer> buffers = AllocateOnEach(pools);
     const uint64_t offset = window_of(buffers[0].data(), home_[0]).value().offset;
     for (size_t rank = 1; rank < kRanks; ++rank) {
       EXPECT_EQ(window_of(buffers[rank].data(), home_[rank]).value().offset, offset);
@@ -111,9 +111,8 @@ TEST_F(OneThread, MayHaveSeveralPoolsOfEachRankInOneCall) {
   ASSERT_EQ(pools.size(), 2 * kRanks);
   ExpectOk(pools.reserve(MiB(4)));
   {
-    std::vector<Buffer> buffers;
+    const std::vector<Buffer> buffers = AllocateOnEach(pools);
     for (size_t place = 0; place < pools.size(); ++place) {
-      buffers.push_back(pools[place].allocate(MiB(1), nullptr).value());
       // Pools of one rank have their windows on one communicator, at the same offset on all ranks for the same pool.
       const uint64_t offset = window_of(buffers[place].data(), home_[place % kRanks]).value().offset;
       const size_t of_rank_0 = place / kRanks * kRanks;
@@ -148,8 +147,7 @@ TEST_F(OneThread, PutsAllOfItsPoolsToSleepAndWakesThemTogether) {
   PoolGroup pools = PoolGroup::create(Options()).value();
   ExpectOk(pools.reserve(MiB(4)));
   {
-    std::vector<Buffer> buffers;
-    for (size_t rank = 0; rank < kRanks; ++rank) buffers.push_back(pools[rank].allocate(MiB(1), nullptr).value());
+    const std::vector<Buffer> buffers = AllocateOnEach(pools);
     const uint64_t offset = window_of(buffers[0].data(), home_[0]).value().offset;
     ExpectOk(pools.sleep(Keep::kHost));
     ExpectAsleep(pools);

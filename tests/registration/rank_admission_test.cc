@@ -1,54 +1,44 @@
 // Rank 0's port among strangers. Ranks are threads; where they use up descriptors, processes.
 #include "src/library/registration/rank_admission.h"
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <future>
-#include <optional>
-#include <thread>
 
 #include "src/library/registration/wire.h"
-#include "tests/base/expect_status.h"
 #include "tests/base/silent_strangers.h"
 #include "tests/base/socket_pair.h"
+#include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {
 namespace {
 
-constexpr HashKey kKey = {42, 43};
-constexpr std::chrono::milliseconds kLong{60000};
-constexpr std::chrono::milliseconds kShort{200};
+constexpr std::chrono::milliseconds kPatience{60000};
 constexpr size_t kChallengeBytes = 24;
 constexpr size_t kHelloBytes = 40;
 
-LinkOptions Of(int rank, int ranks, std::chrono::milliseconds deadline = kLong, const HashKey& key = kKey) {
+LinkOptions Of(int rank, int ranks, std::chrono::milliseconds deadline = kPatience, const HashKey& key = kKey) {
   return {.rank = rank, .ranks = ranks, .deadline = deadline, .key = key};
 }
 
-class RankAdmission : public ::testing::Test {
+class RankAdmission : public LinkTest {
  protected:
-  RankAdmission() : listener_(Listener::Open().value()), address_(listener_->address()) {}
-
-  std::future<AdmittedRanks> Admit(int ranks, std::chrono::milliseconds deadline = kLong) {
+  std::future<AdmittedRanks> Admit(int ranks, std::chrono::milliseconds deadline = kPatience) {
     return std::async(std::launch::async,
-                      [this, options = Of(0, ranks, deadline)] { return AdmitRanks(options, std::move(*listener_)); });
+                      [this, options = Of(0, ranks, deadline)] { return AdmitRanks(options, TakeListener()); });
   }
 
-  const std::string& address() const { return address_; }
-  Listener TakeListener() { return std::move(*listener_); }
-
- private:
-  std::optional<Listener> listener_;
-  std::string address_;
+  Result<Connection> Join(int rank, int ranks, std::chrono::milliseconds deadline = kPatience,
+                          const HashKey& key = kKey) {
+    return JoinRankZero(Of(rank, ranks, deadline, key), address());
+  }
 };
 
 TEST_F(RankAdmission, ConnectsEachRank) {
   auto admitted = Admit(3);
-  Connection two = JoinRankZero(Of(2, 3), address()).value();
-  const Connection one = JoinRankZero(Of(1, 3), address()).value();
+  Connection two = Join(2, 3).value();
+  const Connection one = Join(1, 3).value();
   AdmittedRanks ranks = admitted.get();
   ASSERT_TRUE(ranks.status.ok());
   const char sent = 'x';
@@ -59,8 +49,7 @@ TEST_F(RankAdmission, ConnectsEachRank) {
 
 TEST_F(RankAdmission, HandsOverTheRanksThatCameWhereOthersAreMissing) {
   auto admitted = Admit(3, kShort);
-  const Result<Connection> joined = JoinRankZero(Of(1, 3), address());
-  ASSERT_TRUE(joined.ok());
+  const Connection joined = Join(1, 3).value();
   AdmittedRanks ranks = admitted.get();
   ExpectFailure(ranks.status, StatusCode::kDeadlineExceeded, address() + ": 2 (");
   EXPECT_TRUE(ranks.connections[0].valid());
@@ -70,13 +59,13 @@ TEST_F(RankAdmission, HandsOverTheRanksThatCameWhereOthersAreMissing) {
 TEST_F(RankAdmission, NamesRankZeroWhereNobodyListens) {
   const std::string left = Listener::Open().value().address();
   const Status status = JoinRankZero(Of(1, 2, kShort), left).status();
-  EXPECT_NE(status.message().find("rank 0: "), std::string::npos) << status.message();
+  ExpectFailure(status, status.code(), "rank 0: ");
 }
 
 // Rank 0's host may be slower than the others'.
 TEST_F(RankAdmission, WaitsForARankZeroThatTurnedItAway) {
   Listener busy = TakeListener();
-  auto joined = std::async(std::launch::async, [this] { return JoinRankZero(Of(1, 2), address()).ok(); });
+  auto joined = std::async(std::launch::async, [this] { return Join(1, 2).ok(); });
   while (!busy.AcceptNow().value()) std::this_thread::yield();  // and the connection is closed at once
   const AdmittedRanks ranks = AdmitRanks(Of(0, 2), std::move(busy));
   EXPECT_TRUE(ranks.status.ok()) << ranks.status.message();
@@ -85,7 +74,7 @@ TEST_F(RankAdmission, WaitsForARankZeroThatTurnedItAway) {
 
 TEST_F(RankAdmission, NamesAFewOfManyRanksThatAreMissing) {
   const AdmittedRanks ranks = Admit(1000, kShort).get();
-  EXPECT_NE(ranks.status.message().find(" 15 16 and 983 others ("), std::string::npos) << ranks.status.message();
+  ExpectFailure(ranks.status, ranks.status.code(), " 15 16 and 983 others (");
 }
 
 TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
@@ -95,22 +84,20 @@ TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
   ASSERT_TRUE(hasty.Send("GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n", 43, Later()).ok());
   { const Connection gone = Connect(address(), Later()).value(); }
   auto admitted = Admit(2);
-  EXPECT_FALSE(JoinRankZero(Of(1, 2, kShort, {42, 44}), address()).ok());  // of another pool
-  EXPECT_FALSE(JoinRankZero(Of(5, 2, kShort), address()).ok());            // there is no such rank
-  EXPECT_TRUE(JoinRankZero(Of(1, 2), address()).ok());
+  EXPECT_FALSE(Join(1, 2, kShort, {42, 44}).ok());  // of another pool
+  EXPECT_FALSE(Join(5, 2, kShort).ok());            // there is no such rank
+  EXPECT_TRUE(Join(1, 2).ok());
   EXPECT_TRUE(admitted.get().status.ok());
 }
 
 TEST_F(RankAdmission, NamesBothSidesOfTwoVersions) {
-  auto joined = std::async(std::launch::async, [&] { return JoinRankZero(Of(1, 2), address()).status(); });
+  auto joined = std::async(std::launch::async, [&] { return Join(1, 2).status(); });
   Listener listener = TakeListener();
   Connection connection = NextCaller(listener);
   const uint32_t challenge[kChallengeBytes / sizeof(uint32_t)] = {WireHello::kMagic, kWireVersion + 1};
   ASSERT_TRUE(connection.Send(challenge, sizeof(challenge), Later()).ok());
   const Status status = joined.get();
-  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-  EXPECT_NE(status.message().find("rank 0 speaks version 6, this rank version 5"), std::string::npos)
-      << status.message();
+  ExpectFailure(status, StatusCode::kDisagreement, "rank 0 speaks version 6, this rank version 5");
 }
 
 // A rank's answer to this challenge, as somebody who overhears it would see it.
@@ -145,7 +132,7 @@ TEST_F(RankAdmission, TakesNoHelloThatWasOverheardOnAnotherConnection) {
   ASSERT_TRUE(second.Send(hello.data(), hello.size(), Later()).ok());
   uint64_t welcome = 0;
   EXPECT_EQ(second.Receive(&welcome, sizeof(welcome), Later()).code(), StatusCode::kRemoteFailure);
-  EXPECT_TRUE(JoinRankZero(Of(1, 2), address()).ok());
+  EXPECT_TRUE(Join(1, 2).ok());
   EXPECT_TRUE(admitted.get().status.ok());
 }
 
@@ -191,7 +178,7 @@ TEST_F(RankAdmission, FindsEveryRankBehindElevenHundredSilentStrangers) {
   EXPECT_TRUE(strangers.AwaitAll());
   std::vector<std::future<Result<Connection>>> joined;
   for (const int rank : {1, 2, 3}) {
-    joined.push_back(std::async(std::launch::async, [this, rank] { return JoinRankZero(Of(rank, 4), address()); }));
+    joined.push_back(std::async(std::launch::async, [this, rank] { return Join(rank, 4); }));
   }
   for (auto& rank : joined) {
     const Result<Connection> connection = rank.get();
@@ -207,8 +194,7 @@ TEST_F(RankAdmission, SaysAtTheDeadlineThatNoDescriptorIsLeft) {
   for (FileDescriptor one(dup(STDOUT_FILENO)); one.valid(); one = FileDescriptor(dup(STDOUT_FILENO))) {
     taken.push_back(std::move(one));
   }
-  const AdmittedRanks ranks = Admit(2, kShort).get();
-  ExpectFailure(ranks.status, StatusCode::kDeadlineExceeded, "Too many open files");
+  ExpectFailure(Admit(2, kShort).get().status, StatusCode::kDeadlineExceeded, "Too many open files");
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ class ProcessRanks : public DriverTest {
     runtime_ = std::make_unique<Runtime>(shared_driver());
   }
   void TearDown() override {
+    pool_.reset();
     runtime_.reset();
     if (communicator_ == nullptr) return;
     EXPECT_EQ(driver().nccl.ncclCommDestroy(communicator_), ncclSuccess);
@@ -70,95 +71,49 @@ class ProcessRanks : public DriverTest {
     EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(ranks_ * (ranks_ + 1) / 2)));
   }
 
-  PoolHandle MakePool(const commpool::Agreement& agreement) {
+  Pool& MakePool(const commpool::Agreement& agreement, uint64_t reserved_bytes = 8 * kMiB) {
     PoolConfiguration configuration;
     configuration.backing.placement.device = rank_;
     configuration.home = communicator_;
     configuration.all_gather = agreement.all_gather;
     configuration.all_gather_context = agreement.context;
-    return runtime_->CreatePool(configuration).value();
+    pool_ = runtime_->pools().Find(runtime_->CreatePool(configuration).value()).value();
+    ExpectOk({pool_->mode().Reserve(reserved_bytes)});
+    return *pool_;
   }
+  void EndPool() { ExpectOk({pool_->Close(), runtime_->DestroyPool(pool_->handle())}); }
+  CUdeviceptr Allocate(uint64_t bytes) { return runtime_->AllocateFrom(pool_->handle(), bytes, stream_).value(); }
+  std::optional<WindowPlace> WindowOf(CUdeviceptr block) { return runtime_->windows().Find(communicator_, block); }
 
   void ExpectWindowAtEqualOffsets(CUdeviceptr block) {
-    const std::vector<uint64_t> offsets = GatherNumbers(runtime_->windows().Find(communicator_, block).value().offset);
+    const std::vector<uint64_t> offsets = GatherNumbers(WindowOf(block).value().offset);
     EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
   }
 
   void RunMainJob(const commpool::Agreement& agreement) {
     constexpr size_t kCount = 100000;
-    const PoolHandle handle = MakePool(agreement);
-    const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
-    ExpectOk({pool->mode().Reserve(8 * kMiB)});
-    const ScopeHandle scope = runtime_->scopes().Begin({.pool = pool}).value();
+    Pool& pool = MakePool(agreement);
+    const ScopeHandle scope = runtime_->scopes().Begin({.pool = pool_}).value();
     for (int step = 0; step < 3; ++step) {
       const CUdeviceptr block = runtime_->Allocate(rank_, kCount * sizeof(float), stream_).value();
       ExpectWindowAtEqualOffsets(block);
       ExpectSum(block, kCount);
       ExpectOk({runtime_->Free(block)});
-      EXPECT_GE(pool->mode().Reclaim().value(), kCount * sizeof(float));
+      EXPECT_GE(pool.mode().Reclaim().value(), kCount * sizeof(float));
     }
-    ExpectOk({runtime_->scopes().End(scope), pool->Close(), runtime_->DestroyPool(handle)});
+    ExpectOk({runtime_->scopes().End(scope)});
+    EndPool();
   }
-
-  // Twice: the second time ends windows that a wake made.
-  void SleepAndReduceAgain() {
-    constexpr size_t kCount = 1000000;
-    const PoolHandle handle = MakePool({});
-    const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
-    ExpectOk({pool->mode().Reserve(8 * kMiB)});
-    const CUdeviceptr block = runtime_->AllocateFrom(handle, kCount * sizeof(float), stream_).value();
-    const std::vector<float> kept(kCount, static_cast<float>(rank_ + 10));
-    for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
-      ExpectSum(block, kCount);
-      EXPECT_EQ(driver().cuda.cuMemcpyHtoDAsync(block, kept.data(), kCount * sizeof(float), stream_), CUDA_SUCCESS);
-      const uint64_t offset = runtime_->windows().Find(communicator_, block).value().offset;
-      ExpectOk({SleepAlone(*pool, {.keep = keep})});
-      EXPECT_FALSE(runtime_->windows().Find(communicator_, block)) << "an old window";
-      EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().reserved_bytes.current);
-      ExpectOk({WakeAlone(*pool)});
-      EXPECT_EQ(runtime_->windows().Find(communicator_, block).value().offset, offset);
-      ExpectWindowAtEqualOffsets(block);
-      if (keep == Keep::kDiscard) continue;
-      std::vector<float> found(kCount);
-      EXPECT_EQ(driver().cuda.cuMemcpyDtoH(found.data(), block, kCount * sizeof(float)), CUDA_SUCCESS);
-      EXPECT_EQ(found, kept);
-    }
-    ExpectSum(block, kCount);
-    ExpectOk({runtime_->Free(block), pool->Close(), runtime_->DestroyPool(handle)});
-  }
-
   int IntAt(CUdeviceptr address) const {
     int value = -1;
     EXPECT_EQ(driver().cuda.cuMemcpyDtoH(&value, address, sizeof(value)), CUDA_SUCCESS);
     return value;
   }
 
-  // Each rank writes for each other one, at its address there.
-  void WriteToEachOther() {
-    const PoolHandle handle = MakePool({});
-    const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
-    ExpectOk({pool->mode().Reserve(4 * kMiB), pool->mode().AsSymmetric()->MapPeers()});
-    const CUdeviceptr block = runtime_->AllocateFrom(handle, kMiB, stream_).value();
-    const PeerPlaces places = pool->mode().AsSymmetric()->PeersOf(block).value();
-    ASSERT_EQ(places.ranks, ranks_);
-    const auto slot = [](CUdeviceptr of, int writer) { return of + static_cast<uint64_t>(writer) * sizeof(int); };
-    for (int other = 0; other < ranks_; ++other) {
-      const CUdeviceptr there = places.first + static_cast<uint64_t>(other) * places.stride_bytes;
-      const int word = 100 * rank_ + other;
-      EXPECT_EQ(driver().cuda.cuMemcpyHtoD(slot(there, rank_), &word, sizeof(word)), CUDA_SUCCESS);
-    }
-    // A small copy from pageable memory may return before it has arrived, and no barrier of hosts waits for it.
-    EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
-    MPI_Barrier(MPI_COMM_WORLD);
-    for (int writer = 0; writer < ranks_; ++writer) EXPECT_EQ(IntAt(slot(block, writer)), 100 * writer + rank_);
-    ExpectWhatNcclMapped(block, places);
-    MPI_Barrier(MPI_COMM_WORLD);
-    ExpectOk({runtime_->Free(block), pool->Close(), runtime_->DestroyPool(handle)});
-  }
   // NCCL has mapped the window's memory of all ranks by itself, elsewhere: the same bytes are there.
   void ExpectWhatNcclMapped(CUdeviceptr block, const PeerPlaces& places) {
     if (OnEmulator()) return;  // its NCCL maps none
-    const WindowPlace window = runtime_->windows().Find(communicator_, block).value();
+    const WindowPlace window = WindowOf(block).value();
     const Communicator described = DescribeCommunicator(driver(), communicator_, 60000).value();
     const auto record = ReadWindowRecord(driver(), described, window.window).value();
     if (!record) return;  // of a version whose records are not known
@@ -170,7 +125,6 @@ class ProcessRanks : public DriverTest {
     }
   }
 
- private:
   int rank_ = 0;
   int ranks_ = 1;
   PrimaryContext context_;
@@ -178,11 +132,33 @@ class ProcessRanks : public DriverTest {
   ncclComm_t communicator_ = nullptr;
   CUstream stream_ = nullptr;
   std::unique_ptr<Runtime> runtime_;
+  std::shared_ptr<Pool> pool_;
 };
 
 TEST_F(ProcessRanks, ReduceScopedBlocksOfASymmetricPool) { RunMainJob({}); }
 
-TEST_F(ProcessRanks, WriteToEachOtherAtTheirAddresses) { WriteToEachOther(); }
+// Each rank writes for each other one, at its address there.
+TEST_F(ProcessRanks, WriteToEachOtherAtTheirAddresses) {
+  Pool& pool = MakePool({}, 4 * kMiB);
+  ExpectOk({pool.mode().AsSymmetric()->MapPeers()});
+  const CUdeviceptr block = Allocate(kMiB);
+  const PeerPlaces places = pool.mode().AsSymmetric()->PeersOf(block).value();
+  ASSERT_EQ(places.ranks, ranks_);
+  const auto slot = [](CUdeviceptr of, int writer) { return of + static_cast<uint64_t>(writer) * sizeof(int); };
+  for (int other = 0; other < ranks_; ++other) {
+    const CUdeviceptr there = places.first + static_cast<uint64_t>(other) * places.stride_bytes;
+    const int word = 100 * rank_ + other;
+    EXPECT_EQ(driver().cuda.cuMemcpyHtoD(slot(there, rank_), &word, sizeof(word)), CUDA_SUCCESS);
+  }
+  // A small copy from pageable memory may return before it has arrived, and no barrier of hosts waits for it.
+  EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int writer = 0; writer < ranks_; ++writer) EXPECT_EQ(IntAt(slot(block, writer)), 100 * writer + rank_);
+  ExpectWhatNcclMapped(block, places);
+  MPI_Barrier(MPI_COMM_WORLD);
+  ExpectOk({runtime_->Free(block)});
+  EndPool();
+}
 
 TEST_F(ProcessRanks, AgreeOverTheCallersAllGather) { RunMainJob({GatherOverMpi, nullptr}); }
 
@@ -191,7 +167,31 @@ TEST_F(ProcessRanks, AgreeOverMpiInOneWord) {
   RunMainJob(agreement);
 }
 
-TEST_F(ProcessRanks, SleepWithTheirWindowsAndReduceAgainInNewOnes) { SleepAndReduceAgain(); }
+// Twice: the second time ends windows that a wake made.
+TEST_F(ProcessRanks, SleepWithTheirWindowsAndReduceAgainInNewOnes) {
+  constexpr size_t kCount = 1000000;
+  Pool& pool = MakePool({});
+  const CUdeviceptr block = Allocate(kCount * sizeof(float));
+  const std::vector<float> kept(kCount, static_cast<float>(rank_ + 10));
+  for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
+    ExpectSum(block, kCount);
+    EXPECT_EQ(driver().cuda.cuMemcpyHtoDAsync(block, kept.data(), kCount * sizeof(float), stream_), CUDA_SUCCESS);
+    const uint64_t offset = WindowOf(block).value().offset;
+    ExpectOk({SleepAlone(pool, {.keep = keep})});
+    EXPECT_FALSE(WindowOf(block)) << "an old window";
+    EXPECT_EQ(pool.Statistics().asleep_bytes, pool.Statistics().reserved_bytes.current);
+    ExpectOk({WakeAlone(pool)});
+    EXPECT_EQ(WindowOf(block).value().offset, offset);
+    ExpectWindowAtEqualOffsets(block);
+    if (keep == Keep::kDiscard) continue;
+    std::vector<float> found(kCount);
+    EXPECT_EQ(driver().cuda.cuMemcpyDtoH(found.data(), block, kCount * sizeof(float)), CUDA_SUCCESS);
+    EXPECT_EQ(found, kept);
+  }
+  ExpectSum(block, kCount);
+  ExpectOk({runtime_->Free(block)});
+  EndPool();
+}
 
 // A failure on one rank fails the job: mpirun looks at every rank's exit code.
 class Mpi : public ::testing::Environment {

@@ -4,7 +4,6 @@
 #include <barrier>
 #include <cstring>
 #include <map>
-#include <mutex>
 
 #include "src/library/pool/group_calls.h"
 #include "tests/registration/symmetric_fixture.h"
@@ -51,45 +50,40 @@ class SeveralPools : public SymmetricTest {
  protected:
   void TearDown() override {
     if (IsSkipped()) return;
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       for (const auto& [name, handle] : HandlesOf(rank)) {
-        CheckInvariants(*runtime().pools().Find(handle).value());
-        Status status = Named(rank, name).Close();
-        if (status.ok()) status = runtime().DestroyPool(handle);
-        if (!status.ok()) return status;
+        CheckInvariants(Named(rank, name));
+        ExpectOk({Named(rank, name).Close(), runtime().DestroyPool(handle)});
       }
-      return Status();
-    }));
+    });
     SymmetricTest::TearDown();
   }
 
-  Statuses CreatePools(const Names& names, const Adjust& adjust = nullptr) {
+  void CreatePools(const Names& names, const Adjust& adjust = nullptr) {
     handles_.resize(static_cast<size_t>(group().size()));
-    return Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       for (const std::string& name : names) {
         PoolConfiguration configuration = Configured(rank);
         configuration.name = name;
         if (adjust) adjust(rank, configuration);
-        const Result<PoolHandle> made = runtime().CreatePool(std::move(configuration));
-        if (!made.ok()) return made.status();
-        HandlesOf(rank)[name] = *made;
+        HandlesOf(rank)[name] = runtime().CreatePool(std::move(configuration)).value();
       }
-      return Status();
     });
   }
-  std::map<std::string, PoolHandle>& HandlesOf(const Rank& rank) { return handles_[static_cast<size_t>(rank.number)]; }
+  void CreateAndReserveTogether(const Names& names) {
+    CreatePools(names);
+    ExpectOk(ReserveTogether(names));
+  }
+  std::map<std::string, PoolHandle>& HandlesOf(const Rank& rank) { return handles_[rank.index()]; }
   Pool& Named(const Rank& rank, const std::string& name) {
     return *runtime().pools().Find(HandlesOf(rank).at(name)).value();
   }
 
   // A pool of this rank alone, which knows the ranks' communicator too.
   PoolHandle CreateFixed(const Rank& rank) {
-    PoolConfiguration configuration;
-    configuration.name = "fixed";
-    configuration.backing.placement.device = rank.number;
-    const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
-    EXPECT_TRUE(runtime().pools().Find(fixed).value()->mode().RegisterWith(rank.communicator).ok());
-    return fixed;
+    const std::shared_ptr<Pool> fixed = MakeFixed("fixed", rank.number);
+    ExpectOk({fixed->mode().RegisterWith(rank.communicator)});
+    return fixed->handle();
   }
 
   // One call of each rank for these pools.
@@ -107,20 +101,21 @@ class SeveralPools : public SymmetricTest {
       return ReclaimPools(runtime(), HandlesOf(rank, names), reclaimed.data());
     });
   }
-  Statuses SleepTogether(const Names& names, const SleepRequest& request) {
-    return Run([&](Rank& rank) {
-      return AllOrNone(
-          runtime(), HandlesOf(rank, names),
-          [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); }, Oldest::kLast);
-    });
+  // A call of sleep or wake.
+  template <typename Part>
+  Status CallAllOrNone(const std::vector<PoolHandle>& pools, Part part, Oldest oldest = Oldest::kFirst) {
+    return AllOrNone(
+        runtime(), pools,
+        [&](Pool& pool, OtherPoolsOfCall others) {
+          return (pool.*part)({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}, others);
+        },
+        oldest);
+  }
+  Statuses SleepTogether(const Names& names) {
+    return Run([&](Rank& rank) { return CallAllOrNone(HandlesOf(rank, names), &Pool::Sleep, Oldest::kLast); });
   }
   Statuses WakeTogether(const Names& names) {
-    return Run([&](Rank& rank) {
-      return AllOrNone(
-          runtime(), HandlesOf(rank, names),
-          [](Pool& pool, OtherPoolsOfCall others) { return pool.Wake({.graphs = LiveGraphs::kDiscarded}, others); },
-          Oldest::kFirst);
-    });
+    return Run([&](Rank& rank) { return CallAllOrNone(HandlesOf(rank, names), &Pool::Wake); });
   }
   Statuses VerifyTogether(const Names& names) {
     return Run([&](Rank& rank) { return VerifyPools(runtime(), HandlesOf(rank, names)); });
@@ -141,8 +136,6 @@ class SeveralPools : public SymmetricTest {
     ExpectFailure(statuses, code, fragment);
     for (const Status& status : statuses) EXPECT_EQ(status.message().find("pool " + pool), 0u) << status.message();
   }
-  MemoryAccount& Account(int device) { return runtime().devices().Get(device).value()->account(); }
-  std::string LastRank() const { return "rank " + std::to_string(last()); }
 
   std::optional<Gathering> gathering_;  // the pools need it until they are closed
 
@@ -154,10 +147,10 @@ const Names kThree = {"gradients", "weights", "moments"};
 
 TEST_F(SeveralPools, AgreeInTheRoundsOfOne) {
   Gathering& gathering = gathering_.emplace(group().size());
-  ExpectOk(CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
+  CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
     configuration.all_gather = Gathering::Gather;
     configuration.all_gather_context = gathering.ContextOf(rank.number);
-  }));
+  });
   const auto rounds_of = [&](const std::function<void()>& call) {
     const int before = gathering.CallsOf(last());
     call();
@@ -170,46 +163,35 @@ TEST_F(SeveralPools, AgreeInTheRoundsOfOne) {
   EXPECT_EQ(rounds_of([&] { ExpectOk(VerifyTogether(kThree)); }), 1);
   ExpectAll(kThree, 4 * kMiB, 1);
   EXPECT_EQ(rounds_of([&] {
-              ExpectOk(Run([&](Rank& rank) {
-                for (const std::string& name : kThree) {
-                  const Status status = Named(rank, name).mode().Reserve(8 * kMiB);
-                  if (!status.ok()) return status;
-                }
-                return Status();
-              }));
+              ForEach([&](Rank& rank) {
+                for (const std::string& name : kThree) ExpectOk({Named(rank, name).mode().Reserve(8 * kMiB)});
+              });
             }),
             9)
       << "one after the other";
 }
 
 TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
-  ExpectOk(CreatePools(kThree));
-  ExpectOk(ReserveTogether(kThree));
-  std::vector<std::set<uint64_t>> offsets(kThree.size());
-  std::vector<uint64_t> reclaimed(kThree.size());
-  std::mutex mutex;
-  ExpectOk(Run([&](Rank& rank) {
+  CreateAndReserveTogether(kThree);
+  std::vector<std::vector<uint64_t>> offsets(static_cast<size_t>(group().size()));
+  std::vector<std::vector<uint64_t>> reclaimed(offsets.size(), std::vector<uint64_t>(kThree.size()));
+  ForEach([&](Rank& rank) {
     for (size_t place = 0; place < kThree.size(); ++place) {
       Pool& pool = Named(rank, kThree[place]);
-      const CUdeviceptr block = pool.Allocate((place + 1) * kMiB, KeyOfStream(rank.stream, rank.number)).value();
-      const std::lock_guard lock(mutex);
-      offsets[place].insert(runtime().windows().Find(rank.communicator, block).value().offset);
+      const CUdeviceptr block = AllocateFrom(pool, rank, (place + 1) * kMiB).value();
+      offsets[rank.index()].push_back(WindowOf(rank, block).value().offset);
       ExpectOk({pool.Free(block)});
     }
-    std::vector<uint64_t> bytes(kThree.size());
-    const Status status = ReclaimPools(runtime(), HandlesOf(rank, kThree), bytes.data());
-    const std::lock_guard lock(mutex);
-    for (size_t place = 0; place < kThree.size(); ++place) reclaimed[place] += bytes[place];
-    return status;
-  }));
-  const auto ranks = static_cast<uint64_t>(group().size());
-  for (const std::set<uint64_t>& of_pool : offsets) EXPECT_EQ(of_pool.size(), 1u);
-  EXPECT_EQ(reclaimed, (std::vector<uint64_t>{ranks * kMiB, 2 * ranks * kMiB, 3 * ranks * kMiB}));
+    ExpectOk({ReclaimPools(runtime(), HandlesOf(rank, kThree), reclaimed[rank.index()].data())});
+  });
+  for (size_t rank = 0; rank < offsets.size(); ++rank) {
+    EXPECT_EQ(offsets[rank], offsets[0]) << "rank " << rank;
+    EXPECT_EQ(reclaimed[rank], (std::vector<uint64_t>{kMiB, 2 * kMiB, 3 * kMiB})) << "rank " << rank;
+  }
 }
 
 TEST_F(SeveralPools, GetNoMemoryWhereOneOfThemFindsNoneOnOneRank) {
-  ExpectOk(CreatePools(kThree));
-  ExpectOk(ReserveTogether(kThree));
+  CreateAndReserveTogether(kThree);
   Account(last()).SetLimit(Account(last()).taken() + 6 * kMiB);  // room for the first pool's segment
   ExpectFailureOf("weights", ReserveTogether(kThree, 6 * kMiB), StatusCode::kOutOfMemory,
                   "making a segment of 6 MiB failed on " + LastRank());
@@ -222,8 +204,7 @@ TEST_F(SeveralPools, GetNoMemoryWhereOneOfThemFindsNoneOnOneRank) {
 
 TEST_F(SeveralPools, AreAsBeforeWhereOneOfThemCannotBeRegistered) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(CreatePools(kThree));
-  ExpectOk(ReserveTogether(kThree));
+  CreateAndReserveTogether(kThree);
   {
     // Every rank's call for the second pool. Those for the first are over then, and none follows for the third.
     const uint64_t calls = CallCount("ncclCommWindowRegister");
@@ -239,9 +220,9 @@ TEST_F(SeveralPools, AreAsBeforeWhereOneOfThemCannotBeRegistered) {
 }
 
 TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
-  ExpectOk(CreatePools(kThree, [](const Rank&, PoolConfiguration& configuration) {
+  CreatePools(kThree, [](const Rank&, PoolConfiguration& configuration) {
     if (configuration.name == "moments") configuration.limit_bytes = 4 * kMiB;
-  }));
+  });
   ExpectFailureOf("moments", ReserveTogether(kThree, 6 * kMiB), StatusCode::kOutOfMemory,
                   "reserve of 6 MiB would exceed its limit");
   ExpectAll(kThree, 0, 0);
@@ -254,7 +235,7 @@ TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
 
 // NCCL lets one thread at a time use a communicator, and registrations end and come back with it.
 TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOneAfterTheOther) {
-  ExpectOk(CreatePools({"symmetric"}));
+  CreatePools({"symmetric"});
   ExpectOk(Run([&](Rank& rank) {
     const PoolHandle fixed = CreateFixed(rank);
     std::atomic<int> at_once = 0;
@@ -274,30 +255,22 @@ TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOneAfterTheOther) {
 
 // A fixed pool's part ends on its rank alone, so it cannot decide for the ranks.
 TEST_F(SeveralPools, SleepAndWakeOnAllRanksWhateverAFixedPoolBesideThemDoes) {
-  ExpectOk(CreatePools({"symmetric"}));
-  ExpectOk(ReserveTogether({"symmetric"}));
-  const auto call = [&](const std::vector<PoolHandle>& pools, auto part) {
-    return AllOrNone(
-        runtime(), pools,
-        [&](Pool& pool, OtherPoolsOfCall others) {
-          return (pool.*part)({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}, others);
-        },
-        Oldest::kFirst);
-  };
+  CreateAndReserveTogether({"symmetric"});
   ExpectOk(Run([&](Rank& rank) {
     const PoolHandle fixed = CreateFixed(rank);
     const Pool& symmetric = Named(rank, "symmetric");
     for (const std::vector<PoolHandle>& both : {std::vector<PoolHandle>{HandlesOf(rank).at("symmetric"), fixed},
                                                 std::vector<PoolHandle>{fixed, HandlesOf(rank).at("symmetric")}}) {
       const StatusCode expected = rank.number == 0 ? StatusCode::kFailedPrecondition : StatusCode::kOk;
-      EXPECT_TRUE(rank.number != 0 || call({fixed}, &Pool::Sleep).ok());
-      EXPECT_EQ(call(both, &Pool::Sleep).code(), expected) << "it sleeps already";
+      EXPECT_TRUE(rank.number != 0 || CallAllOrNone({fixed}, &Pool::Sleep).ok());
+      EXPECT_EQ(CallAllOrNone(both, &Pool::Sleep).code(), expected) << "it sleeps already";
       EXPECT_TRUE(symmetric.basis().life.asleep());
-      EXPECT_TRUE(rank.number != 0 || call({fixed}, &Pool::Wake).ok());
-      EXPECT_EQ(call(both, &Pool::Wake).code(), expected) << "it is awake already";
+      EXPECT_TRUE(rank.number != 0 || CallAllOrNone({fixed}, &Pool::Wake).ok());
+      EXPECT_EQ(CallAllOrNone(both, &Pool::Wake).code(), expected) << "it is awake already";
       EXPECT_FALSE(symmetric.basis().life.asleep());
       const std::string first = runtime().pools().Find(both.front()).value()->name();
-      EXPECT_EQ(call(both, &Pool::Wake).message().find("pool " + first), 0u) << "of both that fail the first is told";
+      EXPECT_EQ(CallAllOrNone(both, &Pool::Wake).message().find("pool " + first), 0u)
+          << "of both that fail the first is told";
     }
     return runtime().DestroyPool(fixed);
   }));
@@ -306,70 +279,54 @@ TEST_F(SeveralPools, SleepAndWakeOnAllRanksWhateverAFixedPoolBesideThemDoes) {
 // What fails is the last pool's copy, and its memory, once the others have nothing left that can fail.
 TEST_F(SeveralPools, SleepAndWakeAllOrNoneOnEveryRank) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
-  ExpectOk(CreatePools(kThree));
-  ExpectOk(ReserveTogether(kThree));
+  CreateAndReserveTogether(kThree);
   std::vector<CUdeviceptr> blocks(static_cast<size_t>(group().size()));
-  ExpectOk(Run([&](Rank& rank) {
-    const auto made = Named(rank, kThree.back()).Allocate(kMiB, KeyOfStream(rank.stream, rank.number));
-    if (made.ok()) blocks[static_cast<size_t>(rank.number)] = *made;
-    return made.status();
-  }));
-  const SleepRequest keeping{.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded};
+  ForEach([&](Rank& rank) { blocks[rank.index()] = AllocateFrom(Named(rank, "moments"), rank, kMiB).value(); });
   const auto expect_asleep = [&](bool asleep) {
     ExpectAll(kThree, 4 * kMiB, asleep ? 0 : 1);
-    for (int number = 0; number <= last(); ++number) {
-      for (const std::string& name : kThree)
-        EXPECT_EQ(Named(group()[number], name).basis().life.asleep(), asleep) << name;
+    for (Rank& rank : group()) {
+      for (const std::string& name : kThree) EXPECT_EQ(Named(rank, name).basis().life.asleep(), asleep) << name;
     }
   };
-  {
-    const InjectedFault injected({"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE});
-    ExpectFailureOf(kThree.back(), SleepTogether(kThree, keeping), StatusCode::kDriverError, "cuMemcpyAsync");
-  }
+  ExpectFailureOf("moments", With({"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE}, [&] { return SleepTogether(kThree); }),
+                  StatusCode::kDriverError, "cuMemcpyAsync");
   expect_asleep(false);
-  ExpectOk(SleepTogether(kThree, keeping));
+  ExpectOk(SleepTogether(kThree));
   expect_asleep(true);
-  {
-    const InjectedFault injected({"cuMemMap", CUDA_ERROR_INVALID_VALUE, 2 * group().size()});
-    ExpectFailureOf(kThree.back(), WakeTogether(kThree), StatusCode::kDriverError, "cuMemMap");
-  }
+  ExpectFailureOf(
+      "moments", With({"cuMemMap", CUDA_ERROR_INVALID_VALUE, 2 * group().size()}, [&] { return WakeTogether(kThree); }),
+      StatusCode::kDriverError, "cuMemMap");
   expect_asleep(true);
   ExpectOk(WakeTogether(kThree));
   expect_asleep(false);
-  ExpectOk(Run([&](Rank& rank) { return Named(rank, kThree.back()).Free(blocks[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Run([&](Rank& rank) { return Named(rank, "moments").Free(blocks[rank.index()]); }));
 }
 
 TEST_F(SeveralPools, AreTheSameOnEveryRank) {
-  ExpectOk(CreatePools(kThree));
+  CreatePools(kThree);
   const auto call = [&](const Names& first, const Names& others) {
     return Run([&](Rank& rank) {
       return ReservePools(runtime(), HandlesOf(rank, rank.number == 0 ? first : others), 4 * kMiB);
     });
   };
-  const auto of_home = [&](const std::string& name, int number) {
-    return name + " (pool " + std::to_string(number) + " of home)";
-  };
-  const std::string gradients = of_home("gradients", 1);
-  const std::string weights = of_home("weights", 2);
-  const std::string moments = of_home("moments", 3);
   const std::string what = "ranks disagree on the pools of one call: rank 0: ";
+  const std::string two = what + "gradients (pool 1 of home), weights (pool 2 of home); rank 1: ";
   ExpectFailure(call({"gradients", "weights"}, {"weights", "gradients"}), StatusCode::kDisagreement,
-                what + gradients + ", " + weights + "; rank 1: " + weights + ", " + gradients);
+                two + "weights (pool 2 of home), gradients (pool 1 of home)");
   ExpectFailure(call({"gradients", "weights"}, {"gradients", "moments"}), StatusCode::kDisagreement,
-                what + gradients + ", " + weights + "; rank 1: " + gradients + ", " + moments);
+                two + "gradients (pool 1 of home), moments (pool 3 of home)");
   ExpectFailure(call({"gradients"}, {"gradients", "moments"}), StatusCode::kDisagreement,
-                what + "one pool alone; rank 1: " + gradients + ", " + moments);
+                what + "one pool alone; rank 1: gradients (pool 1 of home), moments (pool 3 of home)");
   ExpectAll(kThree, 0, 0);
   ExpectOk(call(kThree, kThree));
   ExpectAll(kThree, 4 * kMiB, 1);
 }
 
 TEST_F(SeveralPools, DivergeAlone) {
-  ExpectOk(CreatePools(kThree));
-  ExpectOk(ReserveTogether(kThree));
+  CreateAndReserveTogether(kThree);
   const auto allocate = [&](const Rank& rank, const std::string& name) {
     Pool& pool = Named(rank, name);
-    const Result<CUdeviceptr> block = pool.Allocate(kMiB, KeyOfStream(rank.stream, rank.number));
+    const Result<CUdeviceptr> block = AllocateFrom(pool, rank, kMiB);
     return block.ok() ? pool.Free(*block) : block.status();
   };
   ExpectOk({allocate(group()[0], "weights")});
@@ -385,11 +342,11 @@ TEST_F(SeveralPools, DivergeAlone) {
 // A rank's other calls are not combined: one pool after the other, and other homes apart.
 TEST_F(SeveralPools, OfAnotherHomeAgreeByThemselves) {
   std::vector<ncclComm_t> other = group().ConnectFrom(0);
-  ExpectOk(CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
+  CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
     if (configuration.name != "moments") return;
-    configuration.home = other[static_cast<size_t>(rank.number)];
+    configuration.home = other[rank.index()];
     configuration.limit_bytes = 2 * kMiB;
-  }));
+  });
   ExpectFailureOf("moments", ReserveTogether(kThree), StatusCode::kOutOfMemory,
                   "reserve of 4 MiB would exceed its limit");
   ExpectAll({"gradients", "weights"}, 4 * kMiB, 1);

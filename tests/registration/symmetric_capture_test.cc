@@ -24,7 +24,7 @@ class SymmetricCapture : public SymmetricTest {
     SymmetricTest::SetUp();
     if (!IsSkipped()) graphs_.resize(static_cast<size_t>(group().size()));
   }
-  Graph& GraphOf(const Rank& rank) { return graphs_[static_cast<size_t>(rank.number)]; }
+  Graph& GraphOf(const Rank& rank) { return graphs_[rank.index()]; }
 
   Status Begin(const Rank& rank) {
     // Relaxed, because ranks are threads here: their calls would break each other's captures, and other threads end
@@ -32,38 +32,52 @@ class SymmetricCapture : public SymmetricTest {
     return GraphOf(rank).capture.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   }
   Status End(const Rank& rank) { return GraphOf(rank).capture.End(); }
-  Status Destroy(const Rank& rank) {
-    GraphOf(rank).capture.DestroyGraph();
-    return Status();
+  void BeginAll() {
+    ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
   }
-  // Another stream on each rank, and the release of all of them.
-  void MakeOthers() {
+  void EndAll() {
+    ExpectOk(Run([&](Rank& rank) { return End(rank); }));
+  }
+  void DestroyAll() {
+    ForEach([&](Rank& rank) { GraphOf(rank).capture.DestroyGraph(); });
+  }
+  void ExpectAllFreeAgain() {
+    ExpectOk(Trim(0));
+    ExpectOnAll(0, 0);
+  }
+  // And another stream on each rank.
+  void CreateWithOthers(uint64_t bytes) {
+    CreateAndReserve(bytes);
     others_.resize(graphs_.size());
     ForEach([&](Rank& rank) {
-      EXPECT_EQ(driver().cuda.cuStreamCreate(&others_[static_cast<size_t>(rank.number)], CU_STREAM_NON_BLOCKING),
-                CUDA_SUCCESS);
+      EXPECT_EQ(driver().cuda.cuStreamCreate(&others_[rank.index()], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     });
   }
-  CUstream OtherOf(const Rank& rank) const { return others_[static_cast<size_t>(rank.number)]; }
-  void ReleaseOthers() {
+  CUstream OtherOf(const Rank& rank) const { return others_[rank.index()]; }
+  void TearDown() override {
+    if (!others_.empty()) {
+      ExpectOk(Run([&](Rank& rank) { return runtime().ReleaseStream(OtherOf(rank)); }));
+      ForEach([&](Rank& rank) { EXPECT_EQ(driver().cuda.cuStreamDestroy(OtherOf(rank)), CUDA_SUCCESS); });
+    }
+    SymmetricTest::TearDown();
+  }
+  // A block on each rank, which that stream has used.
+  void UseOthers() {
     ExpectOk(Run([&](Rank& rank) {
-      const Status status = runtime().ReleaseStream(OtherOf(rank));
-      EXPECT_EQ(driver().cuda.cuStreamDestroy(OtherOf(rank)), CUDA_SUCCESS);
-      return status;
+      const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank), rank.number)).value();
+      EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, OtherOf(rank)), CUDA_SUCCESS);
+      return PoolOf(rank).Free(block);
     }));
   }
   // Every rank captures the allocation of a block, and its free.
-  Statuses CaptureABlock(uint64_t bytes) {
-    return Run([&](Rank& rank) {
-      Status status = Begin(rank);
-      if (!status.ok()) return status;
-      Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number));
-      if (!block.ok()) return block.status();
-      GraphOf(rank).block = *block;
-      EXPECT_EQ(driver().cuda.cuMemsetD8Async(*block, 7, bytes, rank.stream), CUDA_SUCCESS);
-      status = PoolOf(rank).Free(*block);
-      return status.ok() ? End(rank) : status;
+  void CaptureABlock(uint64_t bytes) {
+    BeginAll();
+    ForEach([&](Rank& rank) {
+      const CUdeviceptr block = GraphOf(rank).block = AllocateOn(rank, bytes).value();
+      EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 7, bytes, rank.stream), CUDA_SUCCESS);
+      ExpectOk({PoolOf(rank).Free(block)});
     });
+    EndAll();
   }
 
  private:
@@ -73,59 +87,47 @@ class SymmetricCapture : public SymmetricTest {
 
 TEST_F(SymmetricCapture, KeepsTheGraphsBlocksUntilItIsGone) {
   CreateAndReserve(4 * kMiB);
-  ExpectOk(CaptureABlock(kMiB));
+  CaptureABlock(kMiB);
   ExpectOk(Reclaim());
   const std::vector<CUdeviceptr> outside = Allocate(kMiB);
-  const std::vector<uint64_t> offsets = OffsetsOf(outside);
-  for (int number = 0; number <= last(); ++number) {
-    EXPECT_NE(outside[static_cast<size_t>(number)], GraphOf(group()[number]).block) << "freed, and still the graph's";
-    EXPECT_EQ(offsets[static_cast<size_t>(number)], kMiB);
+  for (const Rank& rank : group()) {
+    EXPECT_NE(outside[rank.index()], GraphOf(rank).block) << "freed, and still the graph's";
   }
-  ExpectOk(Run([&](Rank& rank) {
-    CUgraphExec replay = nullptr;
-    EXPECT_EQ(driver().cuda.cuGraphInstantiate(&replay, GraphOf(rank).capture.graph(), 0), CUDA_SUCCESS);
-    EXPECT_EQ(driver().cuda.cuGraphLaunch(replay, rank.stream), CUDA_SUCCESS);
-    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-    EXPECT_EQ(driver().cuda.cuGraphExecDestroy(replay), CUDA_SUCCESS);
-    return Destroy(rank);
-  }));
+  EXPECT_EQ(OffsetsOf(outside), std::vector<uint64_t>(outside.size(), kMiB));
+  ForEach([&](Rank& rank) { GraphOf(rank).capture.Replay(rank.stream); });
+  DestroyAll();
   Free(outside);
-  ExpectOk(Trim(0));  // all of it is free again
-  EXPECT_EQ(ReservedBytes(0), 0u);
+  ExpectAllFreeAgain();
 }
 
 TEST_F(SymmetricCapture, PinsTheSegmentsOnAllRanksWhileOneGraphLives) {
   CreateAndReserve(4 * kMiB);
-  ExpectOk(CaptureABlock(kMiB));
-  ExpectOk(Run([&](Rank& rank) { return rank.number == last() ? Status() : Destroy(rank); }));
+  CaptureABlock(kMiB);
+  for (int rank = 0; rank < last(); ++rank) GraphOf(group()[rank]).capture.DestroyGraph();
   const auto pinned = StatusCode::kFailedPrecondition;
   const std::string why = ": 1 graph that captured with the pool may still be replayed";
-  const std::string who = "rank " + std::to_string(last()) + " cannot ";
+  const std::string who = LastRank() + " cannot ";
   ExpectFailure(Trim(0), pinned, who + "trim" + why);
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }), pinned,
-                who + "deregister" + why);
+  ExpectFailure(Deregister(Homes()), pinned, who + "deregister" + why);
   ExpectFailure(Close(), pinned, who + "close" + why);
   EXPECT_EQ(ReservedBytes(0), 4 * kMiB);
   EXPECT_EQ(RegisteredSegments(0), 1u);
   ExpectOk(Reserve(6 * kMiB));  // growth takes no memory of the graph
-  ExpectOk({Destroy(group()[last()])});
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
+  GraphOf(group()[last()]).capture.DestroyGraph();
+  ExpectOk(Deregister(Homes()));
 }
 
 TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
   CreateAndReserve(2 * kMiB);
-  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
-  for (const Statuses& statuses : {Reserve(8 * kMiB), Trim(0), Run([&](Rank& rank) {
-                                     return PoolOf(rank).mode().RegisterWith(rank.communicator);
-                                   })}) {
+  BeginAll();
+  for (const Statuses& statuses : {Reserve(8 * kMiB), Trim(0), Register(Homes())}) {
     ExpectFailure(statuses, StatusCode::kFailedPrecondition, "a stream is being captured with the pool");
   }
   ExpectOk(Reclaim());  // needs only messages between ranks
-  ExpectFailure(
-      Run([&](Rank& rank) { return PoolOf(rank).Allocate(4 * kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
-      StatusCode::kExhausted, "reserve(");
-  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
-  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 4 * kMiB).status(); }), StatusCode::kExhausted,
+                "reserve(");
+  EndAll();
+  DestroyAll();
 }
 
 // What ranks tell each other as a pool is made must not go through the legacy stream.
@@ -133,13 +135,13 @@ TEST_F(SymmetricCapture, OfABlockingStreamIsNotBrokenByAPoolThatIsMadeMeanwhile)
   std::vector<CUstream> blocking(static_cast<size_t>(group().size()));
   const CudaDriver& cuda = driver().cuda;
   ForEach([&](Rank& rank) {
-    CUstream& own = blocking[static_cast<size_t>(rank.number)];
+    CUstream& own = blocking[rank.index()];
     EXPECT_EQ(cuda.cuStreamCreate(&own, CU_STREAM_DEFAULT), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   });
   ExpectOk(Create());
   ForEach([&](Rank& rank) {
-    const CUstream own = blocking[static_cast<size_t>(rank.number)];
+    const CUstream own = blocking[rank.index()];
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda.cuStreamEndCapture(own, &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
@@ -148,143 +150,100 @@ TEST_F(SymmetricCapture, OfABlockingStreamIsNotBrokenByAPoolThatIsMadeMeanwhile)
 }
 
 TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
-  CreateAndReserve(2 * kMiB);
-  MakeOthers();
-  ExpectOk(Run([&](Rank& rank) {
-    const CUstream other = OtherOf(rank);
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(other, rank.number)).value();
-    EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, other), CUDA_SUCCESS);
-    return PoolOf(rank).Free(block);
-  }));
+  CreateWithOthers(2 * kMiB);
+  UseOthers();
   ExpectOk(Reclaim());
-  ExpectOk(CaptureABlock(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) {
-    EXPECT_EQ(PoolOf(rank).Statistics().host_waits, 1u);
-    return Destroy(rank);
-  }));
-  ReleaseOthers();
+  CaptureABlock(2 * kMiB);
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(StatisticsOf(rank).host_waits, 1u);
+  DestroyAll();
 }
 
 // A fence exists behind those uses. Its stream may have more work by now, or be gone.
 TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls and holds streams");
-  CreateAndReserve(2 * kMiB);
-  MakeOthers();
+  CreateWithOthers(2 * kMiB);
   std::promise<void> end;
   const std::shared_future<void> ended = end.get_future().share();
   ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
-    Status status =
-        Launch(driver(), OtherOf(rank), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); });
-    if (status.ok()) status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number));
-    return status.ok() ? PoolOf(rank).Free(block) : status;
+    const CUdeviceptr block = AllocateOn(rank, 2 * kMiB).value();
+    ExpectOk({Launch(driver(), OtherOf(rank), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }),
+              PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number))});
+    return PoolOf(rank).Free(block);
   }));
   ExpectOk(Reclaim());
-  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  BeginAll();
   const uint64_t records = CallCount("cuEventRecord");
-  std::future<Statuses> served = std::async(std::launch::async, [&] {
-    return Run([&](Rank& rank) {
-      const Result<CUdeviceptr> block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number));
-      return block.ok() ? PoolOf(rank).Free(*block) : block.status();
-    });
-  });
+  std::future<Statuses> served = std::async(
+      std::launch::async, [&] { return Run([&](Rank& rank) { return AllocateAndFreeOn(rank, 2 * kMiB); }); });
   const auto over = [&] { return served.wait_for(std::chrono::seconds(0)) == std::future_status::ready; };
-  while (PoolOf(group()[0]).Statistics().host_waits == 0 && !over()) std::this_thread::yield();
+  while (StatisticsOf(0).host_waits == 0 && !over()) std::this_thread::yield();
   end.set_value();
   ExpectOk(served.get());
   EXPECT_EQ(CallCount("cuEventRecord"), records);
-  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
-  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
-  ReleaseOthers();
+  EndAll();
+  DestroyAll();
 }
 
 TEST_F(SymmetricCapture, TakesABlockBackForWhichItCouldNotWait) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  CreateAndReserve(2 * kMiB);
-  MakeOthers();
-  ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank), rank.number)).value();
-    EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, OtherOf(rank)), CUDA_SUCCESS);
-    return PoolOf(rank).Free(block);
-  }));
+  CreateWithOthers(2 * kMiB);
+  UseOthers();
   ExpectOk(Reclaim());
-  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
-  {
-    const InjectedFault on_all({.call = "cuEventRecord", .result = CUDA_ERROR_INVALID_VALUE, .count = group().size()});
-    ExpectFailure(Run([&](Rank& rank) {
-                    return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).status();
-                  }),
-                  StatusCode::kDriverError, "pool gradients");
-  }
-  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
-  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
-  ExpectOk(Trim(0));
-  EXPECT_EQ(ReservedBytes(0), 0u) << "no block is lost";
-  ReleaseOthers();
+  BeginAll();
+  ExpectFailure(With({.call = "cuEventRecord", .result = CUDA_ERROR_INVALID_VALUE, .count = group().size()},
+                     [&] { return Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB).status(); }); }),
+                StatusCode::kDriverError, "pool gradients");
+  EndAll();
+  DestroyAll();
+  ExpectAllFreeAgain();  // no block is lost
 }
 
 TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
-  CreateAndReserve(2 * kMiB);
-  MakeOthers();
-  ExpectOk(Run([&](Rank& rank) {
-    Status status = Begin(rank);
-    if (!status.ok()) return status;
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
-    status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number));
-    if (status.ok()) status = PoolOf(rank).Free(block);
-    return status.ok() ? End(rank) : status;
-  }));
+  CreateWithOthers(2 * kMiB);
+  BeginAll();
+  ForEach([&](Rank& rank) {
+    const CUdeviceptr block = AllocateOn(rank, 2 * kMiB).value();
+    ExpectOk({PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number)), PoolOf(rank).Free(block)});
+  });
+  EndAll();
   ExpectOk(Reclaim());
-  EXPECT_EQ(PoolOf(group()[0]).Statistics().pending_bytes, 2 * kMiB);
-  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
-  ExpectOk(Trim(0));
-  EXPECT_EQ(ReservedBytes(0), 0u);
-  ReleaseOthers();
+  EXPECT_EQ(StatisticsOf(0).pending_bytes, 2 * kMiB);
+  DestroyAll();
+  ExpectAllFreeAgain();
 }
 
 TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
-  CreateAndReserve(4 * kMiB);
-  MakeOthers();
-  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  CreateWithOthers(4 * kMiB);
+  BeginAll();
   const uint64_t records = CallCount("cuEventRecord");
-  ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr in_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
-    const CUdeviceptr after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
+  ForEach([&](Rank& rank) {
+    const CUdeviceptr in_capture = AllocateOn(rank, 2 * kMiB).value();
+    const CUdeviceptr after_capture = AllocateOn(rank, 2 * kMiB).value();
     for (const CUdeviceptr block : {in_capture, after_capture}) {
-      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number)).ok());
+      ExpectOk({PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number))});
     }
-    Status status = PoolOf(rank).Free(in_capture);
-    if (status.ok()) status = End(rank);
-    return status.ok() ? PoolOf(rank).Free(after_capture) : status;
-  }));
+    ExpectOk({PoolOf(rank).Free(in_capture), End(rank), PoolOf(rank).Free(after_capture)});
+  });
   EXPECT_EQ(CallCount("cuEventRecord"), records);
-  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
-  ExpectOk(Trim(0));
+  DestroyAll();
+  ExpectAllFreeAgain();
   EXPECT_GT(CallCount("cuEventRecord"), records) << "once the graph is gone its blocks owe their fences";
-  EXPECT_EQ(ReservedBytes(0), 0u);
-  ReleaseOthers();
 }
 
 // The block's work has no event, and one that is recorded now would pull the other stream into the capture.
 TEST_F(SymmetricCapture, GivesNoOtherStreamWhatItsStreamUsedBefore) {
-  CreateAndReserve(2 * kMiB);
-  MakeOthers();
-  ExpectOk(Run([&](Rank& rank) {
-    const StreamKey stream = KeyOfStream(rank.stream, rank.number);
-    return PoolOf(rank).Free(PoolOf(rank).Allocate(2 * kMiB, stream).value());
-  }));
+  CreateWithOthers(2 * kMiB);
+  Free(Allocate(2 * kMiB));
   ExpectOk(Reclaim());
-  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  BeginAll();
   ExpectFailure(Run([&](Rank& rank) {
                   return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank), rank.number)).status();
                 }),
                 StatusCode::kFailedPrecondition, "captures");
-  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
-  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
-  ExpectOk(Trim(0));
-  EXPECT_EQ(ReservedBytes(0), 0u);
-  ReleaseOthers();
+  EndAll();
+  DestroyAll();
+  ExpectAllFreeAgain();
 }
 
 TEST_F(SymmetricCapture, NeedsDeferredFrees) {

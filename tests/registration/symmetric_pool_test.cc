@@ -21,7 +21,7 @@ class SymmetricPoolLife : public SymmetricTest {
   }
 
   // Every rank writes its number + 1, and all-reduces from one block to another.
-  Status AllReduce(const Rank& rank, CUdeviceptr send, CUdeviceptr receive, size_t count) {
+  void AllReduce(const Rank& rank, CUdeviceptr send, CUdeviceptr receive, size_t count) {
     Upload(send, std::vector<float>(count, static_cast<float>(rank.number + 1)));
     Upload(receive, std::vector<float>(count, 0));
     EXPECT_EQ(driver().nccl.ncclAllReduce(reinterpret_cast<void*>(send), reinterpret_cast<void*>(receive), count,
@@ -30,7 +30,6 @@ class SymmetricPoolLife : public SymmetricTest {
     EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
     const auto sum = static_cast<float>(rank.ranks * (rank.ranks + 1) / 2);
     EXPECT_EQ(Download<float>(receive, count), std::vector<float>(count, sum)) << "rank " << rank.number;
-    return Status();
   }
 };
 
@@ -55,58 +54,48 @@ TEST_F(SymmetricPoolLife, GivesEveryRankTheSameOffsets) {
 TEST_F(SymmetricPoolLife, ScopedBlocksAreSummedByAnAllReduce) {
   constexpr size_t kCount = 10000;
   CreateAndReserve(4 * kMiB);
-  ExpectOk(Run([&](Rank& rank) {
-    Result<ScopeHandle> scope = runtime().scopes().Begin({.pool = runtime().pools().Find(HandleOf(rank)).value()});
-    if (!scope.ok()) return scope.status();
+  ForEach([&](Rank& rank) {
+    const ScopeHandle scope =
+        runtime().scopes().Begin({.pool = runtime().pools().Find(HandleOf(rank)).value()}).value();
     const CUdeviceptr send = runtime().Allocate(rank.number, kCount * sizeof(float), rank.stream).value();
     const CUdeviceptr receive = runtime().Allocate(rank.number, kCount * sizeof(float), rank.stream).value();
-    EXPECT_TRUE(runtime().windows().Find(rank.communicator, send));
-    Status status = AllReduce(rank, send, receive, kCount);
-    EXPECT_TRUE(runtime().scopes().End(*scope).ok());
-    for (const CUdeviceptr block : {send, receive}) EXPECT_TRUE(runtime().Free(block).ok());
-    return status;
-  }));
+    EXPECT_TRUE(WindowOf(rank, send));
+    AllReduce(rank, send, receive, kCount);
+    ExpectOk({runtime().scopes().End(scope), runtime().Free(send), runtime().Free(receive)});
+  });
 }
 
 TEST_F(SymmetricPoolLife, RefusesAProcessWideScope) {
   ExpectOk(Create());
-  const Rank& rank = group()[0];
-  Result<ScopeHandle> scope = runtime().scopes().Begin(
-      {.pool = runtime().pools().Find(HandleOf(rank)).value(), .filter = ScopeFilter::kProcess});
-  EXPECT_EQ(scope.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(runtime()
+                .scopes()
+                .Begin({.pool = runtime().pools().Find(HandleOf(group()[0])).value(), .filter = ScopeFilter::kProcess})
+                .status()
+                .code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(SymmetricPoolLife, ADeferredFreeWaitsForReclaim) {
-  CreateAndReserve(2 * kMiB);
-  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateAndAllocate(2 * kMiB, 2 * kMiB);
   Free(blocks);
-  ExpectFailure(
-      Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
-      StatusCode::kExhausted, "or reclaim() once every rank has freed as much in one piece");
-  ForEach([&](Rank& rank) {
-    Result<uint64_t> reclaimed = PoolOf(rank).mode().Reclaim();
-    EXPECT_EQ(reclaimed.value(), 2 * kMiB);
-  });
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB).status(); }), StatusCode::kExhausted,
+                "or reclaim() once every rank has freed as much in one piece");
+  ForEach([&](Rank& rank) { EXPECT_EQ(PoolOf(rank).mode().Reclaim().value(), 2 * kMiB); });
   EXPECT_EQ(Allocate(2 * kMiB), blocks);
   Free(blocks);
 }
 
 TEST_F(SymmetricPoolLife, ABlockThatOneRankKeepsIsReusedByNone) {
-  CreateAndReserve(4 * kMiB);
-  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
-  ExpectOk(Run([&](Rank& rank) {
-    return rank.number == last() ? Status() : PoolOf(rank).Free(blocks[static_cast<size_t>(rank.number)]);
-  }));
+  const std::vector<CUdeviceptr> blocks = CreateAndAllocate(4 * kMiB, 2 * kMiB);
+  FreeButLast(blocks);
   ExpectOk(Reclaim());
   const std::vector<CUdeviceptr> others = Allocate(2 * kMiB);
   EXPECT_TRUE(AllEqual(OffsetsOf(others)));
   for (size_t rank = 0; rank < others.size(); ++rank) EXPECT_NE(others[rank], blocks[rank]);
-  ExpectOk(Run([&](Rank& rank) { return rank.number == last() ? PoolOf(rank).Free(blocks.back()) : Status(); }));
+  ExpectOk({PoolOf(group()[last()]).Free(blocks.back())});
   Free(others);
   ExpectOk(Reclaim());
-  const std::vector<CUdeviceptr> again = Allocate(4 * kMiB);
-  EXPECT_TRUE(AllEqual(OffsetsOf(again)));
-  Free(again);
+  EXPECT_TRUE(AllEqual(OffsetsOf(Hold(4 * kMiB))));
 }
 
 TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
@@ -114,16 +103,13 @@ TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
   CreateAndReserve(64 * kMiB, Ordered);
   const auto calls_of = [&](int pairs) {
     const uint64_t before = CallCount("*");
-    ExpectOk(Run([&](Rank& rank) {
+    ForEach([&](Rank& rank) {
       for (int pair = 0; pair < pairs; ++pair) {
         for (const uint64_t bytes : {uint64_t{512}, kMiB, 8 * kMiB, 48 * kMiB}) {
-          const Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number));
-          Status status = block.ok() ? PoolOf(rank).Free(*block) : block.status();
-          if (!status.ok()) return status;
+          ExpectOk({AllocateAndFreeOn(rank, bytes)});
         }
       }
-      return Status();
-    }));
+    });
     return CallCount("*") - before;
   };
   calls_of(1);  // from now on the memory belongs to the stream
@@ -131,8 +117,7 @@ TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
 }
 
 TEST_F(SymmetricPoolLife, OrderedFreesAreReusedAtOnce) {
-  CreateAndReserve(2 * kMiB, Ordered);
-  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateAndAllocate(2 * kMiB, 2 * kMiB, Ordered);
   Free(blocks);
   EXPECT_EQ(Allocate(2 * kMiB), blocks);
   Free(blocks);
@@ -141,7 +126,7 @@ TEST_F(SymmetricPoolLife, OrderedFreesAreReusedAtOnce) {
 TEST_F(SymmetricPoolLife, ASegmentWhereAnOldOneLayHasWindowsOfItsOwn) {
   constexpr uint64_t kBytes = 4 * kMiB;
   CreateAndReserve(2 * kMiB);
-  const std::vector<CUdeviceptr> other = Allocate(2 * kMiB);  // a pool without memory keeps no addresses
+  const HeldBlocks other = Hold(2 * kMiB);  // a pool without memory keeps no addresses
   ExpectOk(Reserve(kBytes));
   const std::vector<CUdeviceptr> before = Allocate(kBytes);
   Free(before);
@@ -152,48 +137,39 @@ TEST_F(SymmetricPoolLife, ASegmentWhereAnOldOneLayHasWindowsOfItsOwn) {
   const std::vector<CUdeviceptr> again = Allocate(kBytes);
   EXPECT_EQ(again, before);
   EXPECT_TRUE(AllEqual(OffsetsOf(again)));
-  ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = again[static_cast<size_t>(rank.number)];
-    EXPECT_TRUE(runtime().windows().Find(rank.communicator, block));
-    return AllReduce(rank, block, block + kBytes / 2, kBytes / 2 / sizeof(float));
-  }));
+  ForEach([&](Rank& rank) {
+    const CUdeviceptr block = again[rank.index()];
+    EXPECT_TRUE(WindowOf(rank, block));
+    AllReduce(rank, block, block + kBytes / 2, kBytes / 2 / sizeof(float));
+  });
   Free(again);
-  Free(other);
 }
 
 TEST_F(SymmetricPoolLife, AReserveThatFreeMemoryServesAddsNothing) {
   CreateAndReserve(4 * kMiB);
   ExpectOk(Reserve(3 * kMiB));
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 4 * kMiB);
+  ExpectOnAll(4 * kMiB, 1);
   ExpectOk(Reserve(6 * kMiB));
-  for (int rank = 0; rank <= last(); ++rank) {
-    EXPECT_EQ(ReservedBytes(rank), 10 * kMiB);
-    EXPECT_EQ(RegisteredSegments(rank), 2u);
-  }
+  ExpectOnAll(10 * kMiB, 2);
 }
 
 TEST_F(SymmetricPoolLife, TrimGivesTheLastSegmentsBackOnEveryRank) {
-  CreateAndReserve(2 * kMiB);
-  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateAndAllocate(2 * kMiB, 2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
   ForEach([&](Rank& rank) { EXPECT_EQ(PoolOf(rank).Trim(0).value(), 4 * kMiB); });
   EXPECT_EQ(RegisteredSegments(last()), 1u);
   Free(blocks);
   ExpectOk(Trim(0));
-  EXPECT_EQ(ReservedBytes(0), 0u);
-  EXPECT_EQ(RegisteredSegments(0), 0u);
+  ExpectOnAll(0, 0);
   ExpectOk(Reserve(2 * kMiB));  // the next segment has the same index on all ranks
-  const std::vector<CUdeviceptr> again = Allocate(1 * kKiB);
-  EXPECT_TRUE(AllEqual(OffsetsOf(again)));
-  Free(again);
+  EXPECT_TRUE(AllEqual(OffsetsOf(Hold(1 * kKiB))));
 }
 
 TEST_F(SymmetricPoolLife, AllocationsAndFreesCallNoNccl) {
   CreateAndReserve(2 * kMiB);
   const uint64_t registers = CallCount("ncclCommWindowRegister");
   const uint64_t deregisters = CallCount("ncclCommWindowDeregister");
-  const std::vector<CUdeviceptr> blocks = Allocate(1 * kMiB);
-  Free(blocks);
+  Free(Allocate(kMiB));
   EXPECT_EQ(CallCount("ncclCommWindowRegister"), registers);
   EXPECT_EQ(CallCount("ncclCommWindowDeregister"), deregisters);
 }
@@ -213,28 +189,26 @@ using SymmetricGranularity = SymmetricTest;
 TEST_F(SymmetricGranularity, RoundsEverySegmentUp) {
   CreateAndReserve(2 * kMiB,
                    [](const Rank&, PoolConfiguration& configuration) { configuration.granularity_bytes = 8 * kMiB; });
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 8 * kMiB);
+  ExpectOnAll(8 * kMiB, 1);
   ExpectOk(Reserve(9 * kMiB));
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 24 * kMiB);
+  ExpectOnAll(24 * kMiB, 2);
 }
 
 TEST_F(SymmetricGranularity, IsComparedBetweenRanks) {
-  const Statuses statuses = Create([&](const Rank& rank, PoolConfiguration& configuration) {
-    if (rank.number == last()) configuration.granularity_bytes = 8 * kMiB;
-  });
-  for (const Status& status : statuses) {
-    ExpectFailure(status, StatusCode::kDisagreement, "granularity: rank 0 default, rank ");
-  }
+  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+                  if (rank.number == last()) configuration.granularity_bytes = 8 * kMiB;
+                }),
+                StatusCode::kDisagreement, "granularity: rank 0 default, rank ");
 }
 
 // A device's limit also holds for symmetric pools: a rank without room fails the step on all ranks.
 
 class SymmetricLimit : public SymmetricTest {
  protected:
-  MemoryAccount& Account(int device) { return runtime().devices().Get(device).value()->account(); }
-  // Of every rank's device.
-  void SetLimits(uint64_t bytes) {
-    for (int rank = 0; rank <= last(); ++rank) Account(rank).SetLimit(bytes);
+  // Every rank's device has a limit.
+  void CreateLimited() {
+    ExpectOk(Create());
+    for (int rank = 0; rank <= last(); ++rank) Account(rank).SetLimit(32 * kMiB);
   }
   void ExpectRoom(uint64_t bytes) {
     for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Account(rank).Room(), bytes) << "rank " << rank;
@@ -242,12 +216,11 @@ class SymmetricLimit : public SymmetricTest {
 };
 
 TEST_F(SymmetricLimit, OfOneRankFailsAReserveOnAllAndThePoolIsAsBefore) {
-  ExpectOk(Create());
-  SetLimits(32 * kMiB);
+  CreateLimited();
   ExpectOk(Reserve(4 * kMiB));
   Account(last()).SetLimit(8 * kMiB);
   ExpectFailure(Reserve(16 * kMiB), StatusCode::kOutOfMemory, "the limit of device " + std::to_string(last()));
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(ReservedBytes(rank), 4 * kMiB);
+  ExpectOnAll(4 * kMiB, 1);
   EXPECT_EQ(Account(0).Room(), 28 * kMiB);
   Account(last()).SetLimit(32 * kMiB);
   ExpectOk(Reserve(16 * kMiB));
@@ -255,24 +228,19 @@ TEST_F(SymmetricLimit, OfOneRankFailsAReserveOnAllAndThePoolIsAsBefore) {
 }
 
 TEST_F(SymmetricLimit, IsSharedWithFixedPools) {
-  ExpectOk(Create());
-  SetLimits(32 * kMiB);
+  CreateLimited();
   ExpectOk(Reserve(24 * kMiB));
-  PoolConfiguration configuration;
-  configuration.name = "fixed";
-  const PoolHandle fixed = runtime().CreatePool(configuration).value();
+  const PoolHandle fixed = MakeFixed()->handle();
   ExpectFailure(runtime().AllocateFrom(fixed, 16 * kMiB, nullptr).status(), StatusCode::kOutOfMemory,
                 "the limit of device 0");
   ExpectOk(Trim(0));
-  Result<CUdeviceptr> block = runtime().AllocateFrom(fixed, 16 * kMiB, nullptr);
-  ASSERT_TRUE(block.ok()) << block.status().message();
+  const CUdeviceptr block = runtime().AllocateFrom(fixed, 16 * kMiB, nullptr).value();
   ExpectFailure(Reserve(24 * kMiB), StatusCode::kOutOfMemory, "the limit of device 0");
-  ExpectOk({runtime().Free(*block), runtime().DestroyPool(fixed)});
+  ExpectOk({runtime().Free(block), runtime().DestroyPool(fixed)});
 }
 
 TEST_F(SymmetricLimit, GetsBackWhatCloseGivesBack) {
-  ExpectOk(Create());
-  SetLimits(32 * kMiB);
+  CreateLimited();
   ExpectOk(Reserve(24 * kMiB));
   ExpectOk(Close());
   ExpectRoom(32 * kMiB);
@@ -280,17 +248,14 @@ TEST_F(SymmetricLimit, GetsBackWhatCloseGivesBack) {
 
 TEST_F(SymmetricLimit, LosesNothingByAStepThatFails) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  SetLimits(32 * kMiB);
-  {
-    const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1});
-    ExpectFailure(Reserve(4 * kMiB), StatusCode::kOutOfMemory, "making a segment of 4 MiB failed on rank ");
-  }
+  CreateLimited();
+  ExpectFailure(
+      With({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1}, [&] { return Reserve(4 * kMiB); }),
+      StatusCode::kOutOfMemory, "making a segment of 4 MiB failed on rank ");
   ExpectRoom(32 * kMiB);
-  {
-    const InjectedFault all({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = group().size()});
-    ExpectFailure(Reserve(4 * kMiB), StatusCode::kCommunicatorError, "registering a segment of 4 MiB failed on rank ");
-  }
+  ExpectFailure(With({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = group().size()},
+                     [&] { return Reserve(4 * kMiB); }),
+                StatusCode::kCommunicatorError, "registering a segment of 4 MiB failed on rank ");
   ExpectRoom(32 * kMiB);
 }
 
@@ -328,10 +293,9 @@ TEST_F(SymmetricStreams, ThatDiedGiveTheirMemoryInAReclaimThatWaits) {
 }
 
 TEST_F(SymmetricStreams, ThatWereRecordedForABlockAndDiedAreWaitedForTheSameWay) {
-  CreateAndReserve(2 * kMiB, MayDie);
-  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateAndAllocate(2 * kMiB, 2 * kMiB, MayDie);
   ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
+    const CUdeviceptr block = blocks[rank.index()];
     EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
     const CUstream reader = NewStream();
     EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, reader), CUDA_SUCCESS);
@@ -348,18 +312,15 @@ TEST_F(SymmetricStreams, HaveToBePromisedWhereFreesAreOrdered) {
     MayDie(rank, configuration);
     configuration.frees = engine::FreeOrder::kOrdered;
   });
-  for (const Status& status : Run([&](Rank& rank) { return UseOnce(rank); })) {
-    ExpectFailure(status, StatusCode::kFailedPrecondition, "make the pool with the option streams = outlive");
-  }
-  ExpectOk(Run([&](Rank& rank) {
+  ExpectFailure(Run([&](Rank& rank) { return UseOnce(rank); }), StatusCode::kFailedPrecondition,
+                "make the pool with the option streams = outlive");
+  ForEach([&](Rank& rank) {
     const CUstream stream = NewStream();
-    EXPECT_TRUE(runtime().PromiseStream(stream).ok());
-    const Result<CUdeviceptr> block = runtime().AllocateFrom(HandleOf(rank), kMiB, stream);
-    Status status = block.ok() ? runtime().Free(*block) : block.status();
-    EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
+    ExpectOk({runtime().PromiseStream(stream)});
+    const CUdeviceptr block = runtime().AllocateFrom(HandleOf(rank), kMiB, stream).value();
+    ExpectOk({runtime().Free(block), runtime().ReleaseStream(stream)});
     Destroy(stream);
-    return status;
-  }));
+  });
 }
 
 }  // namespace

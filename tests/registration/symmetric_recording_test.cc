@@ -13,10 +13,7 @@ using recording::testing::ReadRecording;
 // All ranks are threads of this process, so one recording has them all: pools differ by their numbers.
 class SymmetricRecording : public SymmetricTest {
  protected:
-  void SetUp() override {
-    SymmetricTest::SetUp();
-    ASSERT_TRUE(runtime().Record({.directory = folder_.path()}, 0).ok());
-  }
+  void Prepare() override { ExpectOk({runtime().Record({.directory = folder_.path()}, 0)}); }
   recording::testing::Recording Recorded() {
     runtime().recorder().Stop();
     return ReadRecording(folder_.File());
@@ -99,9 +96,7 @@ TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
   AllowLeak("reserved addresses");
   CreateAndReserve(4 * kMiB);
   for (int time = 0; time < 4; ++time) Free(Allocate(100 * kKiB));
-  LeaveAll();
-  Connect(0);
-  ExpectOk(RehomeFrom(0));
+  MoveHome();
   Free(Allocate(kMiB));
   const auto read = Recorded();
   std::map<uint64_t, std::vector<std::string>> since_made;  // by pool

@@ -8,7 +8,6 @@
 #include "tests/registration/library_of_a_test.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
-#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -16,11 +15,8 @@ namespace {
 class SymmetricRegistrars : public SymmetricTest {
  protected:
   SymmetricRegistrars() : SymmetricTest(3) {}
-  ~SymmetricRegistrars() override = default;
 
-  void SetUp() override {
-    SymmetricTest::SetUp();
-    if (IsSkipped()) return;
+  void Prepare() override {
     for (LibraryOfATest& library : libraries_) {
       library.before_add = [this] {
         CUcontext current = nullptr;
@@ -30,7 +26,7 @@ class SymmetricRegistrars : public SymmetricTest {
     }
     ExpectOk(Create());
   }
-  LibraryOfATest& Of(const Rank& rank) { return libraries_[static_cast<size_t>(rank.number)]; }
+  LibraryOfATest& Of(const Rank& rank) { return libraries_[rank.index()]; }
   LibraryOfATest& OfLast() { return libraries_[static_cast<size_t>(last())]; }
   Statuses Add() {
     return Run([&](Rank& rank) { return PoolOf(rank).mode().AddRegistrar(std::optional(Of(rank).Copied())); });
@@ -45,23 +41,31 @@ class SymmetricRegistrars : public SymmetricTest {
   void ExpectNothingRegistered() {
     for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Of(group()[rank]).bytes(), 0u) << rank;
   }
+  void ReserveAndAdd() {
+    ExpectOk(Reserve(4 * kMiB));
+    AddEverywhere();
+  }
+  void AddEverywhere() {
+    ExpectOk(Add());
+    ExpectAllRegistered();
+  }
+  void Grow(uint64_t bytes) {
+    ExpectOk(Reserve(bytes));
+    ExpectAllRegistered();
+  }
 
   LibraryOfATest libraries_[3];
 };
 
 TEST_F(SymmetricRegistrars, HaveWhatThePoolHasAndWhatItGrows) {
-  ExpectOk(Reserve(4 * kMiB));
-  ExpectOk(Add());
-  ExpectAllRegistered();
+  ReserveAndAdd();
   EXPECT_EQ(OfLast().traits().one_handle, 1);
   EXPECT_EQ(OfLast().traits().device, last());
-  ExpectOk(Reserve(64 * kMiB));
-  ExpectAllRegistered();
+  Grow(64 * kMiB);
   EXPECT_EQ(RegisteredSegments(0), 4u) << "two with home, two with the library";
   ExpectOk(Trim(0));
   ExpectNothingRegistered();
-  ExpectOk(Reserve(4 * kMiB));
-  ExpectAllRegistered();
+  Grow(4 * kMiB);
   ExpectOk(Close());
   ExpectNothingRegistered();
   EXPECT_EQ(OfLast().ended(), 1);
@@ -82,8 +86,8 @@ TEST_F(SymmetricRegistrars, LeaveNoSegmentWithoutAPeerThatIsGrantedMeanwhile) {
   ExpectOk(granted.get());
   const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   unsigned long long flags = 0;
-  const CUdeviceptr segment = pool.segments().book.Pointers().front()->address();
-  EXPECT_EQ(driver().cuda.cuMemGetAccess(&flags, &location, segment), CUDA_SUCCESS);
+  EXPECT_EQ(driver().cuda.cuMemGetAccess(&flags, &location, pool.segments().book.Pointers().front()->address()),
+            CUDA_SUCCESS);
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   ExpectOk(Close());
 }
@@ -94,62 +98,52 @@ TEST_F(SymmetricRegistrars, ThatFailHalfWayOnOneRankAreAddedOnNone) {
   OfLast().add_answers = COMMPOOL_OUT_OF_MEMORY;
   OfLast().adds_before_failure = 1;
   const Statuses failed = Add();
-  ExpectFailure(failed, StatusCode::kOutOfMemory, "failed on rank " + std::to_string(last()));
-  ExpectFailure(failed, StatusCode::kOutOfMemory, "the card is full");
+  ExpectFailureNaming(failed, StatusCode::kOutOfMemory, {"failed on " + LastRank(), "the card is full"});
   ExpectNothingRegistered();
   EXPECT_EQ(OfLast().ended() + libraries_[0].ended(), 0);
   OfLast().add_answers = COMMPOOL_OK;
-  ExpectOk(Add());
-  ExpectAllRegistered();
+  AddEverywhere();
 }
 
 TEST_F(SymmetricRegistrars, ThatThrowOnOneRankAreAddedOnNone) {
   ExpectOk(Reserve(4 * kMiB));
   OfLast().before_add = [] { throw std::runtime_error("boom"); };
-  ExpectFailure(Add(), StatusCode::kInvalidArgument, "failed on rank " + std::to_string(last()));
+  ExpectFailure(Add(), StatusCode::kInvalidArgument, "failed on " + LastRank());
   ExpectNothingRegistered();
 }
 
 TEST_F(SymmetricRegistrars, ThatFailInAGrowthUndoItOnAllRanks) {
-  ExpectOk(Reserve(4 * kMiB));
-  ExpectOk(Add());
+  ReserveAndAdd();
   const uint64_t before = ReservedBytes(0);
   OfLast().add_answers = COMMPOOL_DRIVER_ERROR;
-  const Statuses failed = Reserve(64 * kMiB);
-  ExpectFailure(failed, StatusCode::kFailedPrecondition, "registrar library: registering");
+  ExpectFailure(Reserve(64 * kMiB), StatusCode::kFailedPrecondition, "registrar library: registering");
   EXPECT_EQ(ReservedBytes(0), before);
   ExpectAllRegistered();
   OfLast().add_answers = COMMPOOL_OK;
-  ExpectOk(Reserve(64 * kMiB));
-  ExpectAllRegistered();
+  Grow(64 * kMiB);
 }
 
 // The first pool's library refuses on one rank, when NCCL's calls for both pools have been made.
 TEST_F(SymmetricRegistrars, ThatFailForOneOfSeveralPoolsUndoTheGrowthOfAll) {
   std::vector<PoolHandle> others(static_cast<size_t>(group().size()));
-  ExpectOk(Run([&](Rank& rank) {
-    Result<PoolHandle> other = runtime().CreatePool(Configured(rank));
-    if (other.ok()) others[static_cast<size_t>(rank.number)] = *other;
-    return other.status();
-  }));
+  ForEach([&](Rank& rank) { others[rank.index()] = runtime().CreatePool(Configured(rank)).value(); });
   ExpectOk(Add());
   OfLast().add_answers = COMMPOOL_NOT_SUPPORTED;
   const auto reserve_both = [&] {
     return Run([&](Rank& rank) {
-      const PoolHandle pools[] = {HandleOf(rank), others[static_cast<size_t>(rank.number)]};
+      const PoolHandle pools[] = {HandleOf(rank), others[rank.index()]};
       return ReservePools(runtime(), pools, 4 * kMiB);
     });
   };
-  ExpectFailure(reserve_both(), StatusCode::kNotSupported, "failed on rank " + std::to_string(last()));
+  ExpectFailure(reserve_both(), StatusCode::kNotSupported, "failed on " + LastRank());
   ExpectNothingRegistered();
   EXPECT_EQ(ReservedBytes(0), 0u);
   OfLast().add_answers = COMMPOOL_OK;
   ExpectOk(reserve_both());
   ExpectAllRegistered();
   ExpectOk(Run([&](Rank& rank) {
-    const PoolHandle other = others[static_cast<size_t>(rank.number)];
-    Status status = runtime().pools().Find(other).value()->Close();
-    return status.ok() ? runtime().DestroyPool(other) : status;
+    ExpectOk({runtime().pools().Find(others[rank.index()]).value()->Close()});
+    return runtime().DestroyPool(others[rank.index()]);
   }));
 }
 
@@ -180,7 +174,7 @@ TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
   AllowLeak("reserved addresses");
   ExpectOk(Close());
   DestroyPools();
-  CreateAndReserve(4 * kMiB, [](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
+  CreateAndReserve(4 * kMiB, Deadline(1000));
   std::promise<void> given_up;
   OfLast().before_add = [blocked = given_up.get_future().share()] { blocked.wait(); };
   const Statuses failed = Run([&](Rank& rank) {
@@ -189,36 +183,30 @@ TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
     return status;
   });
   for (const Status& status : failed) EXPECT_FALSE(status.ok());
-  ExpectFailure(failed[0], StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()));
+  ExpectFailure(failed[0], StatusCode::kDeadlineExceeded, LastRank());
   ExpectNothingRegistered();
   OfLast().before_add = [] {};
-  LeaveAll();
-  Connect(0);
-  ExpectOk(RehomeFrom(0));
-  ExpectOk(Add());
-  ExpectAllRegistered();
+  MoveHome();
+  AddEverywhere();
 }
 
 TEST_F(SymmetricRegistrars, SleepAndWakeWithThePool) {
-  ExpectOk(Reserve(4 * kMiB));
-  ExpectOk(Add());
-  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
+  ReserveAndAdd();
+  ExpectOk(Sleep());
   ExpectNothingRegistered();
-  ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
+  ExpectOk(Wake());
   ExpectAllRegistered();
   EXPECT_EQ(OfLast().added(), 2);
 }
 
 TEST_F(SymmetricRegistrars, ThatFailInAWakeLeaveThePoolAsleep) {
-  ExpectOk(Reserve(4 * kMiB));
-  ExpectOk(Add());
-  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
+  ReserveAndAdd();
+  ExpectOk(Sleep());
   OfLast().add_answers = COMMPOOL_OUT_OF_MEMORY;
-  const Statuses failed = Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); });
-  ExpectFailure(failed, StatusCode::kOutOfMemory, "the card is full");
+  ExpectFailure(Wake(), StatusCode::kOutOfMemory, "the card is full");
   ExpectNothingRegistered();
   OfLast().add_answers = COMMPOOL_OK;
-  ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
+  ExpectOk(Wake());
   ExpectAllRegistered();
 }
 
@@ -233,13 +221,10 @@ TEST_F(SymmetricRegistrars, KeepTheirSegmentsInAnotherHome) {
   Free(blocks);
   ExpectOk(Reclaim());
   ExpectOk(Add());
-  LeaveAll();
-  Connect(0);
-  ExpectOk(RehomeFrom(0));
+  MoveHome();
   ExpectAllRegistered();
   EXPECT_EQ(OfLast().added(), 1);
-  ExpectOk(Reserve(128 * kMiB));
-  ExpectAllRegistered();
+  Grow(128 * kMiB);
   ExpectOk(Close());
   ExpectNothingRegistered();
 }

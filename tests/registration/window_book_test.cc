@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <random>
 #include <thread>
@@ -29,10 +27,6 @@ WindowRecord RecordAt(uint64_t units, uint32_t slot, uint64_t page = kFirstPage)
           .fields = {.place_4k = static_cast<uint32_t>(units * kUnit >> 12)},
           .page = page,
           .slot = slot};
-}
-
-void Place(WindowBook& book, ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
-  book.Add({communicator, address, bytes, record.window, record});
 }
 
 using Steps = std::vector<WindowStep>;
@@ -138,7 +132,7 @@ TEST(WindowBook, FindsTheLaterWindowAtAnAddress) {
 
 TEST(WindowBook, FindsWindowsWhoseRecordsAreNotKnownAndPromisesThemNoPlace) {
   WindowBook book;
-  Place(book, Numbered(1), kBase, kUnit, RecordAt(0, 0));
+  book.Add({Numbered(1), kBase, kUnit, RecordAt(0, 0).window, RecordAt(0, 0)});
   book.Add(MakeWindow(1, kBase + kUnit, kUnit));
   EXPECT_TRUE(book.Find(Numbered(1), kBase + kUnit));
   EXPECT_FALSE(book.RecordOf(Numbered(1), kBase + kUnit));
@@ -180,78 +174,74 @@ TEST(WindowBook, IsReadWhileWindowsComeAndGo) {
   EXPECT_EQ(wrong.load(), 0u);
 }
 
-TEST(WindowBookReturn, ComeBackInTheOrderThatTheirPlacesAskFor) {
-  WindowBook book;
-  const ncclComm_t home = Numbered(1);
-  // A(2), B(1); A ends; C(1) comes to its place, D(2) last.
-  Place(book, home, 'A', 2 * kUnit, RecordAt(1, 1));
-  Place(book, home, 'B', kUnit, RecordAt(3, 2));
-  book.Remove(home, 'A');
-  Place(book, home, 'C', kUnit, RecordAt(1, 1));
-  Place(book, home, 'D', 2 * kUnit, RecordAt(4, 3));
-  const Result<Steps> steps = book.FindReturn(home, {'B', 'C', 'D'});
-  ASSERT_TRUE(steps.ok());
-  EXPECT_EQ(*steps, (Steps{Registered(2), Registered(0), Ended(2), Registered(1), Registered(2)}));
-  // While D is there nothing but C is away.
-  EXPECT_EQ(book.FindReturn(home, {'C'}).value(), Steps{Registered(0)});
-}
-
-TEST(WindowBookReturn, AreNotPromisedWhereAGapBelowWouldTakeThem) {
-  WindowBook book;
-  Place(book, Numbered(1), 'A', 2 * kUnit, RecordAt(0, 0));
-  Place(book, Numbered(1), 'B', kUnit, RecordAt(2, 1));
-  book.Remove(Numbered(1), 'A');
-  const Status none = book.FindReturn(Numbered(1), {'B'}).status();
-  EXPECT_EQ(none.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(none.message(), "no order of registering brings all windows back");
-}
-
-TEST(WindowBookReturn, AreNotPromisedWhereOneIsUnknown) {
-  WindowBook book;
-  Place(book, Numbered(1), 'A', kUnit, RecordAt(0, 0));
-  for (const Status& unknown :
-       {book.FindReturn(Numbered(1), {'A', 'B'}).status(), book.FindReturn(Numbered(2), {'A'}).status()}) {
-    EXPECT_EQ(unknown.code(), StatusCode::kFailedPrecondition);
-    EXPECT_EQ(unknown.message(), "nobody knows where NCCL has placed a window");
+class WindowBookReturn : public ::testing::Test {
+ protected:
+  void Place(CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
+    book_.Add({home_, address, bytes, record.window, record});
   }
-  EXPECT_FALSE(book.RecordOf(Numbered(2), 'A').has_value());
-  book.Remove(Numbered(1), 'B');
-  EXPECT_EQ(book.RecordOf(Numbered(1), 'A'), RecordAt(0, 0));
+  static void ExpectNone(const Result<Steps>& steps, const char* why) {
+    EXPECT_EQ(steps.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(steps.status().message(), why);
+  }
+
+  const ncclComm_t home_ = Numbered(1);
+  WindowBook book_;
+};
+
+TEST_F(WindowBookReturn, ComeBackInTheOrderThatTheirPlacesAskFor) {
+  // A(2), B(1); A ends; C(1) comes to its place, D(2) last.
+  Place('A', 2 * kUnit, RecordAt(1, 1));
+  Place('B', kUnit, RecordAt(3, 2));
+  book_.Remove(home_, 'A');
+  Place('C', kUnit, RecordAt(1, 1));
+  Place('D', 2 * kUnit, RecordAt(4, 3));
+  EXPECT_EQ(book_.FindReturn(home_, {'B', 'C', 'D'}).value(),
+            (Steps{Registered(2), Registered(0), Ended(2), Registered(1), Registered(2)}));
+  // While D is there nothing but C is away.
+  EXPECT_EQ(book_.FindReturn(home_, {'C'}).value(), Steps{Registered(0)});
 }
 
-TEST(WindowBookReturn, AreNotPromisedWhereSomeRanksAreReachedByTheNetwork) {
-  WindowBook book;
+TEST_F(WindowBookReturn, AreNotPromisedWhereAGapBelowWouldTakeThem) {
+  Place('A', 2 * kUnit, RecordAt(0, 0));
+  Place('B', kUnit, RecordAt(2, 1));
+  book_.Remove(home_, 'A');
+  ExpectNone(book_.FindReturn(home_, {'B'}), "no order of registering brings all windows back");
+}
+
+TEST_F(WindowBookReturn, AreNotPromisedWhereOneIsUnknown) {
+  Place('A', kUnit, RecordAt(0, 0));
+  ExpectNone(book_.FindReturn(home_, {'A', 'B'}), "nobody knows where NCCL has placed a window");
+  ExpectNone(book_.FindReturn(Numbered(2), {'A'}), "nobody knows where NCCL has placed a window");
+  EXPECT_FALSE(book_.RecordOf(Numbered(2), 'A').has_value());
+  book_.Remove(home_, 'B');
+  EXPECT_EQ(book_.RecordOf(home_, 'A'), RecordAt(0, 0));
+}
+
+TEST_F(WindowBookReturn, AreNotPromisedWhereSomeRanksAreReachedByTheNetwork) {
   WindowRecord record = RecordAt(0, 0);
   record.fields.rank = 2;  // the first of the second host
-  Place(book, Numbered(1), 'A', kUnit, record);
-  const Status held = book.FindReturn(Numbered(1), {'A'}).status();
-  EXPECT_EQ(held.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(held.message(), "proxies of NCCL hold windows for the network");
+  Place('A', kUnit, record);
+  ExpectNone(book_.FindReturn(home_, {'A'}), "proxies of NCCL hold windows for the network");
 }
 
-TEST(WindowBookReturn, AreForgottenWithTheLastOfTheirCommunicator) {
-  WindowBook book;
-  const ncclComm_t recycled = Numbered(1);
-  Place(book, recycled, 'A', kUnit, RecordAt(7, 5));
-  book.Remove(recycled, 'A');
+TEST_F(WindowBookReturn, AreForgottenWithTheLastOfTheirCommunicator) {
+  Place('A', kUnit, RecordAt(7, 5));
+  book_.Remove(home_, 'A');
   // Of the new communicator at this address nothing is known that could forbid it.
-  Place(book, recycled, 'B', kUnit, RecordAt(0, 0, 2 * kFirstPage));
-  EXPECT_EQ(book.FindReturn(recycled, {'B'}).value(), Steps{Registered(0)});
+  Place('B', kUnit, RecordAt(0, 0, 2 * kFirstPage));
+  EXPECT_EQ(book_.FindReturn(home_, {'B'}).value(), Steps{Registered(0)});
 }
 
-TEST(WindowBookReturn, CountPagesOfRecordsAsTheyCome) {
-  WindowBook book;
-  const ncclComm_t home = Numbered(1);
+TEST_F(WindowBookReturn, CountPagesOfRecordsAsTheyCome) {
   std::vector<CUdeviceptr> addresses;
   for (uint32_t window = 0; window < 100; ++window) {
     addresses.push_back(window + 1);
     // The later page has the lower address.
-    Place(book, home, addresses.back(), kUnit,
-          RecordAt(window, window % 64, window < 64 ? 2 * kFirstPage : kFirstPage));
+    Place(addresses.back(), kUnit, RecordAt(window, window % 64, window < 64 ? 2 * kFirstPage : kFirstPage));
   }
   Steps in_a_row;
   for (size_t window = 0; window < 100; ++window) in_a_row.push_back(Registered(window));
-  EXPECT_EQ(book.FindReturn(home, addresses).value(), in_a_row);
+  EXPECT_EQ(book_.FindReturn(home_, addresses).value(), in_a_row);
 }
 
 }  // namespace

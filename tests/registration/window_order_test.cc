@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -39,35 +40,30 @@ class Communicator {
 
   WindowSpot Next(uint64_t bytes) const { return layout_.Next(bytes); }
 
-  // All that are registered, ended and registered in the order that the model finds; false where it finds none.
-  // Whether they came back where they were is told by `moved`.
-  bool SleepAndWake(size_t* moved) {
+  // All that are registered, ended and registered in the order that the model finds: how many came back elsewhere than
+  // they were. Nothing where it finds none.
+  std::optional<size_t> SleepAndWake() {
+    const std::map<int, WindowPlaceInRange> before = places_;
     std::vector<int> names;
     std::vector<PlacedWindow> windows;
-    for (const auto& [name, place] : places_) {
+    for (const auto& [name, place] : before) {
       names.push_back(name);
       windows.push_back({place.bytes, SpotOf(place)});
+      End(name);
     }
-    for (const int name : names) End(name);
     const std::optional<std::vector<WindowStep>> steps = FindWindowOrder(layout_, windows);
-    if (!steps) return false;
-    for (const WindowStep& step : *steps) {
-      if (step.act == WindowStep::Act::kEnd) {
-        End(names[step.window]);
+    if (!steps) return std::nullopt;
+    for (const auto& [act, window] : *steps) {
+      if (act == WindowStep::Act::kEnd) {
+        End(names[window]);
       } else {
-        Register(names[step.window], windows[step.window].bytes);
+        Register(names[window], windows[window].bytes);
       }
     }
-    *moved = 0;
-    for (size_t window = 0; window < names.size(); ++window) {
-      if (SpotOf(places_.at(names[window])) != windows[window].spot) ++*moved;
-    }
-    return true;
+    return std::count_if(before.begin(), before.end(),
+                         [&](const auto& window) { return SpotOf(places_.at(window.first)) != SpotOf(window.second); });
   }
-  bool ComesBack() {
-    size_t moved = 0;
-    return SleepAndWake(&moved) && moved == 0;
-  }
+  bool ComesBack() { return SleepAndWake() == size_t{0}; }
 
  private:
   WindowPlaces nccl_{uint64_t{1} << 40, kUnit};
@@ -159,9 +155,9 @@ TEST(WindowOrder, BringsAllBackWhereverItIsFound) {
       registered.push_back(call);
     }
     for (int round = 0; round < 3; ++round) {
-      size_t moved = 0;
-      if (!communicator.SleepAndWake(&moved)) break;
-      ASSERT_EQ(moved, 0u) << "seed " << seed;
+      const std::optional<size_t> moved = communicator.SleepAndWake();
+      if (!moved) break;
+      ASSERT_EQ(*moved, 0u) << "seed " << seed;
       ++found;
     }
   }
