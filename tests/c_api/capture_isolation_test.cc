@@ -7,22 +7,17 @@
 #include <string>
 #include <thread>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "commpool/pool.h"
 #include "src/library/driver/handles.h"
+#include "tests/c_api/c_abi.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool {
+namespace commpool::internal::testing {
 namespace {
 
-using internal::ContextGuard;
-using internal::PrimaryContext;
-using internal::testing::DeviceCountOfTests;
-using internal::testing::SharedDriver;
-
-const internal::CudaDriver& Cuda() { return SharedDriver()->cuda; }
+const CudaDriver& Cuda() { return SharedDriver()->cuda; }
 
 // A device with streams; its context is current on this thread.
 class Place {
@@ -35,7 +30,7 @@ class Place {
   }
   ~Place() {
     for (CUstream stream : {stream_, second_}) {
-      EXPECT_EQ(commpool_release_stream(stream), COMMPOOL_OK) << commpool_last_error();
+      ExpectOk(commpool_release_stream(stream));
       EXPECT_EQ(Cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
     }
   }
@@ -54,82 +49,66 @@ class Place {
 
 // A pool with free memory, a live block that two streams used, and memory that the captured stream used last.
 struct Subject {
-  Subject(const PoolOptions& options, const Place& at, CUstream captured)
-      : place(at), pool(Pool::create(options).value()) {
-    EXPECT_TRUE(pool.reserve(MiB(8)).ok()) << commpool_last_error();
+  Subject(const PoolOptions& options, const Place& at, CUstream captures)
+      : place(at), captured(captures), pool(Pool::create(options).value()) {
+    ExpectOk(pool.reserve(MiB(8)));
     block = pool.allocate(MiB(2), place.stream()).value();
-    EXPECT_TRUE(block.record_stream(place.second()).ok());
-    if (at.device() != 0) return;
-    EXPECT_TRUE(pool.allocate(MiB(4), captured).value().free().ok());
+    ExpectOk(block.record_stream(place.second()));
+    if (at.device() == 0) ExpectOk(pool.allocate(MiB(4), captured).value().free());
   }
+  Status AllocateAndFree(uint64_t bytes, CUstream stream) { return pool.allocate(bytes, stream).status(); }
 
   const Place& place;
+  const CUstream captured;
   Pool pool;
   Buffer block;
 };
 
-using Call = std::function<Status(Subject&, CUstream captured)>;
-
 struct NamedCall {
   const char* name;
-  Call call;
+  std::function<Status(Subject&)> call;
 };
-
-// Frees the block at once.
-Status Done(const Result<Buffer>& block) { return block.status(); }
 
 const std::vector<NamedCall>& AllCalls() {
   static const std::vector<NamedCall> calls = {
-      {"allocate a cached size", [](Subject& s, CUstream) { return Done(s.pool.allocate(4096, s.place.stream())); }},
-      {"allocate what is free", [](Subject& s, CUstream) { return Done(s.pool.allocate(MiB(2), s.place.second())); }},
-      {"allocate more than is free",
-       [](Subject& s, CUstream) { return Done(s.pool.allocate(MiB(64), s.place.stream())); }},
+      {"allocate a cached size", [](Subject& s) { return s.AllocateAndFree(4096, s.place.stream()); }},
+      {"allocate what is free", [](Subject& s) { return s.AllocateAndFree(MiB(2), s.place.second()); }},
+      {"allocate more than is free", [](Subject& s) { return s.AllocateAndFree(MiB(64), s.place.stream()); }},
       {"allocate what the captured stream used",
-       [](Subject& s, CUstream) { return Done(s.pool.allocate(MiB(4), s.place.second())); }},
-      {"allocate on the captured stream",
-       [](Subject& s, CUstream captured) { return Done(s.pool.allocate(MiB(1), captured)); }},
+       [](Subject& s) { return s.AllocateAndFree(MiB(4), s.place.second()); }},
+      {"allocate on the captured stream", [](Subject& s) { return s.AllocateAndFree(MiB(1), s.captured); }},
       {"allocate more than is free on the captured stream",
-       [](Subject& s, CUstream captured) { return Done(s.pool.allocate(MiB(64), captured)); }},
+       [](Subject& s) { return s.AllocateAndFree(MiB(64), s.captured); }},
       {"allocate from the default pool",
-       [](Subject& s, CUstream) { return Done(allocate(4096, s.place.stream(), s.place.device())); }},
-      {"free", [](Subject& s, CUstream) { return s.block.free(); }},
+       [](Subject& s) { return allocate(4096, s.place.stream(), s.place.device()).status(); }},
+      {"free", [](Subject& s) { return s.block.free(); }},
       {"free what the captured stream used",
-       [](Subject& s, CUstream captured) {
-         const Status recorded = s.block.record_stream(captured);
+       [](Subject& s) {
+         const Status recorded = s.block.record_stream(s.captured);
          const Status freed = s.block.free();
          const Status asked = s.pool.reclaim().status();
          return !recorded.ok() ? recorded : !freed.ok() ? freed : asked;
        }},
-      {"reserve", [](Subject& s, CUstream) { return s.pool.reserve(MiB(128)); }},
-      {"reclaim", [](Subject& s, CUstream) { return s.pool.reclaim().status(); }},
-      {"trim", [](Subject& s, CUstream) { return s.pool.trim(0).status(); }},
-      {"close", [](Subject& s, CUstream) { return s.pool.close(); }},
+      {"reserve", [](Subject& s) { return s.pool.reserve(MiB(128)); }},
+      {"reclaim", [](Subject& s) { return s.pool.reclaim().status(); }},
+      {"trim", [](Subject& s) { return s.pool.trim(0).status(); }},
+      {"close", [](Subject& s) { return s.pool.close(); }},
       {"destroy",
-       [](Subject& s, CUstream) {
+       [](Subject& s) {
          const Status freed = s.block.free();
          s.pool = Pool::create({}).value();
          return freed;
        }},
       {"revoke",
-       [](Subject& s, CUstream) {
+       [](Subject& s) {
          if (DeviceCountOfTests() < 2) return Status();
          const Status granted = s.pool.grant({1 - s.place.device()});
          const Status revoked = s.pool.revoke({1 - s.place.device()});
          return granted.ok() ? revoked : granted;
        }},
-      {"release a stream",
-       [](Subject& s, CUstream) {
-         return commpool_release_stream(s.place.second()) == COMMPOOL_OK
-                    ? Status()
-                    : Status(StatusCode::kFailedPrecondition, commpool_last_error());
-       }},
-      {"release the captured stream",
-       [](Subject&, CUstream captured) {
-         return commpool_release_stream(captured) == COMMPOOL_OK
-                    ? Status()
-                    : Status(StatusCode::kFailedPrecondition, commpool_last_error());
-       }},
-      {"statistics", [](Subject& s, CUstream) { return s.pool.stats().status(); }},
+      {"release a stream", [](Subject& s) { return release_stream(s.place.second()); }},
+      {"release the captured stream", [](Subject& s) { return release_stream(s.captured); }},
+      {"statistics", [](Subject& s) { return s.pool.stats().status(); }},
   };
   return calls;
 }
@@ -137,9 +116,7 @@ const std::vector<NamedCall>& AllCalls() {
 enum class Kind { kFixed, kExpandable, kCuda, kThreshold };
 
 PoolOptions OptionsOf(Kind kind, int device) {
-  PoolOptions options;
-  options.name = "subject";
-  options.device = device;
+  PoolOptions options{.name = "subject", .device = device};
   if (kind == Kind::kExpandable) options.mode = Mode::kExpandable;
   if (kind == Kind::kCuda) options.backing = Backing::kCuda;
   if (kind == Kind::kThreshold) options.release_threshold_bytes = 0;
@@ -155,16 +132,14 @@ bool IsSound(const Status& status) {
                   status.code() == StatusCode::kNotSupported);
 }
 
-class CaptureIsolation : public internal::testing::DriverTest,
+class CaptureIsolation : public DriverTest,
                          public ::testing::WithParamInterface<std::tuple<CUstreamCaptureMode, Kind>> {
  protected:
   // The pool of the call: the pool with the capture, another one on its device, or one on another device.
   enum class On { kTold, kSameDevice, kOtherDevice };
   enum class From { kCapturingThread, kOtherThread };
 
-  static void SetUpTestSuite() {
-    ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK);
-  }
+  static void SetUpTestSuite() { ExpectOk(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING)); }
   CaptureIsolation() {
     for (const char* kept : {"primary context", "event"}) AllowLeak(kept);  // the runtime lives as long as the process
   }
@@ -191,19 +166,19 @@ class CaptureIsolation : public internal::testing::DriverTest,
     const CUstream captured = home.stream();
     ASSERT_EQ(Cuda().cuStreamBeginCapture(captured, mode), CUDA_SUCCESS);
     commpool_capture capture = 0;
-    EXPECT_EQ(commpool_capture_begin(told.pool.handle(), captured, &capture), COMMPOOL_OK) << commpool_last_error();
+    ExpectOk(commpool_capture_begin(told.pool.handle(), captured, &capture));
     Subject& subject = on == On::kTold ? told : beside;
     Status status;
     const auto call = [&] {
       const ContextGuard there = subject.place.MakeCurrent();
-      status = named.call(subject, captured);
+      status = named.call(subject);
     };
     from == From::kCapturingThread ? call() : std::thread(call).join();
     EXPECT_TRUE(IsSound(status)) << status.message();
     CUgraph graph = nullptr;
     EXPECT_EQ(Cuda().cuStreamEndCapture(captured, &graph), CUDA_SUCCESS)
         << "the capture was broken; the call said: " << (status.ok() ? "OK" : status.message());
-    EXPECT_EQ(commpool_capture_end(capture), COMMPOOL_OK) << commpool_last_error();
+    ExpectOk(commpool_capture_end(capture));
     if (graph != nullptr) {
       EXPECT_EQ(Cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
     }
@@ -226,4 +201,4 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(Kind::kFixed, Kind::kExpandable, Kind::kCuda, Kind::kThreshold)));
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal::testing

@@ -6,8 +6,9 @@
 #include <functional>
 #include <string>
 
-#include "commpool/commpool.h"
+#include "tests/c_api/c_abi.h"
 
+namespace commpool::internal::testing {
 namespace {
 
 // Runs `call` in a child; the parent's test fails where it is not refused.
@@ -25,16 +26,13 @@ void ExpectRefused(const char* name, const std::function<commpool_status()>& cal
 }
 
 TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
-  commpool_pool_options options;
-  commpool_pool_options_init(&options);
-  commpool_pool pool = 0;
-  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
-  commpool_scope scope = 0;
-  ASSERT_EQ(commpool_scope_begin(pool, nullptr, &scope), COMMPOOL_OK) << commpool_last_error();
-  void* block = nullptr;
-  ASSERT_EQ(commpool_allocate(0, 4096, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+  const OwnedPool pool;
+  const OpenScope scope(pool);
+  void* const block = AllocateCaught(4096);
 
+  const auto options = Initialised(commpool_pool_options_init);
   const commpool_pool several[] = {pool, pool};
+  commpool_pool new_pool = 0;
   commpool_scope another = 0;
   commpool_capture capture = 0;
   commpool_plain_allocate allocate = nullptr;
@@ -47,10 +45,10 @@ TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
   ExpectRefused("free", [&] { return commpool_free(block); });
   ExpectRefused("record_stream", [&] { return commpool_record_stream(block, nullptr); });
   ExpectRefused("scope_begin", [&] { return commpool_scope_begin(pool, nullptr, &another); });
-  ExpectRefused("scope_end", [&] { return commpool_scope_end(scope); });
+  ExpectRefused("scope_end", [&] { return commpool_scope_end(scope.handle); });
   ExpectRefused("capture_begin", [&] { return commpool_capture_begin(pool, nullptr, &capture); });
   ExpectRefused("capture_end", [&] { return commpool_capture_end(1); });
-  ExpectRefused("pool_create", [&] { return commpool_pool_create(&options, &pool); });
+  ExpectRefused("pool_create", [&] { return commpool_pool_create(&options, &new_pool); });
   ExpectRefused("pool_reserve", [&] { return commpool_pool_reserve(pool, 4096); });
   ExpectRefused("pools_reserve", [&] { return commpool_pools_reserve(several, 2, 4096); });
   ExpectRefused("pool_functions", [&] { return commpool_pool_functions(pool, &allocate, &release); });
@@ -65,8 +63,7 @@ TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
   ExpectRefused("set_headroom", [&] { return commpool_set_device_bound(0, COMMPOOL_DEVICE_HEADROOM, 0); });
 
   EXPECT_EQ(commpool_free(block), COMMPOOL_OK) << "the parent goes on: " << commpool_last_error();
-  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error();
-  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK) << commpool_last_error();
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing

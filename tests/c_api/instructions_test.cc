@@ -8,11 +8,12 @@
 #include <csignal>
 #include <cstdint>
 
-#include "commpool/commpool.h"
+#include "tests/c_api/c_abi.h"
 
 #if defined(__x86_64__)
 #include <sys/user.h>
 
+namespace commpool::internal::testing {
 namespace {
 
 // A message from the child to its parent.
@@ -99,15 +100,12 @@ TEST_F(Instructions, OfAnAllocationWhereNoScopeIsOpenAreFive) {
 
 TEST_F(Instructions, OfAnAllocationInAScopeAreMore) {
   // Shows that the count works: with an open scope the call takes more.
-  commpool_pool pool = 0;
-  commpool_scope scope = 0;
-  ASSERT_EQ(commpool_default_pool(0, &pool), COMMPOOL_OK) << commpool_last_error();
-  ASSERT_EQ(commpool_scope_begin(pool, nullptr, &scope), COMMPOOL_OK) << commpool_last_error();
+  const OpenScope scope(DefaultPool());
   EXPECT_GT(InstructionsOf({AddressOf(commpool_allocate_in_scope), AllocateInScope}), 2 * kMost);
-  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error();
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing
 
 #else
 

@@ -5,51 +5,41 @@
 #include <cstdint>
 #include <mutex>
 #include <set>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "commpool/commpool.h"
+#include "src/library/base/bytes.h"
 #include "src/library/driver/handles.h"
+#include "tests/c_api/c_abi.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
 constexpr int kPairs = 10;
 
 class LargePairs : public ::testing::TestWithParam<commpool_mode> {
  protected:
   void SetUp() override {
-    commpool_pool_options options;
-    commpool_pool_options_init(&options);
-    options.name = "large";
+    auto options = Named("large");
     options.mode = GetParam();
-    ASSERT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
+    pool_ = MakePool(options);
   }
   // What one test submitted is done before the next.
   void TearDown() override {
-    if (pool_ != 0) {
-      EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
-    }
+    if (pool_ != 0) Destroy(pool_);
     const PrimaryContext context = PrimaryContext::Retain(*SharedDriver(), 0).value();
     const ContextGuard current(*SharedDriver(), context);
     EXPECT_EQ(SharedDriver()->cuda.cuCtxSynchronize(), CUDA_SUCCESS);
   }
 
   void* Allocate(uint64_t bytes, CUstream_st* stream = nullptr) const {
-    void* block = nullptr;
-    EXPECT_EQ(commpool_pool_allocate(pool_, bytes, stream, &block), COMMPOOL_OK) << commpool_last_error();
-    return block;
+    return testing::Allocate(pool_, bytes, stream);
   }
-  static void Free(void* block) { EXPECT_EQ(commpool_free(block), COMMPOOL_OK) << commpool_last_error(); }
-  commpool_statistics Statistics() const {
-    commpool_statistics statistics;
-    commpool_statistics_init(&statistics);
-    EXPECT_EQ(commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_OK) << commpool_last_error();
-    return statistics;
+  commpool_statistics Statistics() const { return StatisticsOf(pool_); }
+  void MakeAndFreeSome() const {
+    for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB));
   }
 
   template <typename Pair>
@@ -87,16 +77,13 @@ TEST_P(LargePairs, AreServedToOneOwnerAtATimeOnAnyThread) {
     threads.emplace_back([&] {
       for (int time = 0; time < 300; ++time) {
         void* const block = Allocate(8 * kMiB);
-        bool alone = false;
-        {
-          const std::lock_guard<std::mutex> lock(mutex);
-          alone = live.insert(block).second;
-        }
+        mutex.lock();
+        const bool alone = live.insert(block).second;
+        mutex.unlock();
         EXPECT_TRUE(alone);
-        {
-          const std::lock_guard<std::mutex> lock(mutex);
-          live.erase(block);
-        }
+        mutex.lock();
+        live.erase(block);
+        mutex.unlock();
         Free(block);
       }
     });
@@ -107,20 +94,18 @@ TEST_P(LargePairs, AreServedToOneOwnerAtATimeOnAnyThread) {
 }
 
 TEST_P(LargePairs, ServeNothingWhileTheirPoolSleeps) {
-  for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB));
-  ASSERT_EQ(commpool_pools_sleep(&pool_, 1, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK)
-      << commpool_last_error();
+  MakeAndFreeSome();
+  ExpectOk(commpool_pools_sleep(&pool_, 1, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED));
   void* block = nullptr;
   EXPECT_EQ(commpool_pool_allocate(pool_, 8 * kMiB, nullptr, &block), COMMPOOL_FAILED_PRECONDITION);
-  ASSERT_EQ(commpool_pools_wake(&pool_, 1, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE), COMMPOOL_OK)
-      << commpool_last_error();
+  ExpectOk(commpool_pools_wake(&pool_, 1, COMMPOOL_GRAPHS_REFUSED, COMMPOOL_RETAIN_AS_BEFORE));
   Free(Allocate(8 * kMiB));
 }
 
 TEST_P(LargePairs, GiveTheirMemoryBackWithTheirPool) {
-  for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB));
+  MakeAndFreeSome();
   const uint64_t before = CallCount("cuMemRelease");
-  ASSERT_EQ(commpool_pool_destroy(std::exchange(pool_, 0)), COMMPOOL_OK) << commpool_last_error();
+  Destroy(std::exchange(pool_, 0));
   EXPECT_GT(CallCount("cuMemRelease"), before);
 }
 
@@ -137,18 +122,10 @@ TEST_P(LargePairs, MakeNoneLikeSmallBlocksThatNoCacheHas) {
 
 TEST_P(LargePairs, MakeNoneInScopes) {
   for (const commpool_filter filter : {COMMPOOL_FILTER_THREAD, COMMPOOL_FILTER_STREAM, COMMPOOL_FILTER_PROCESS}) {
-    commpool_scope_options options;
-    commpool_scope_options_init(&options);
+    auto options = Initialised(commpool_scope_options_init);
     options.filter = filter;
-    commpool_scope scope = 0;
-    ASSERT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_OK) << commpool_last_error();
-    const uint64_t driver_calls = DriverCallsOf([] {
-      void* block = nullptr;
-      ASSERT_EQ(commpool_allocate(0, 8 * kMiB, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
-      Free(block);
-    });
-    EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
-    EXPECT_EQ(driver_calls, 0u) << filter;
+    const OpenScope scope(pool_, &options);
+    EXPECT_EQ(DriverCallsOf([] { Free(AllocateCaught(8 * kMiB)); }), 0u) << filter;
   }
   EXPECT_EQ(Statistics().allocated_blocks.total, 3u * (kPairs + 1)) << "the scopes' pool served them";
 }
@@ -184,20 +161,19 @@ TEST_P(LargePairs, AreFreedOnceByAnyThread) {
 TEST_P(LargePairs, ThatAnotherStreamUsedOweItAFence) {
   Free(Allocate(8 * kMiB));
   void* const shared = Allocate(8 * kMiB);
-  ASSERT_EQ(commpool_record_stream(shared, reinterpret_cast<CUstream_st*>(2)), COMMPOOL_OK) << commpool_last_error();
+  ExpectOk(commpool_record_stream(shared, reinterpret_cast<CUstream_st*>(2)));
   const uint64_t before = CallCount("cuEventRecord");
   Free(shared);
   EXPECT_EQ(CallCount("cuEventRecord"), before + 1);
-  void* const other_stream = Allocate(8 * kMiB, reinterpret_cast<CUstream_st*>(2));
-  Free(other_stream);
+  Free(Allocate(8 * kMiB, reinterpret_cast<CUstream_st*>(2)));
   Free(Allocate(8 * kMiB));
 }
 
 TEST_P(LargePairs, OutliveTheirPool) {
   Free(Allocate(8 * kMiB));
   void* const block = Allocate(8 * kMiB);
-  ASSERT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
   const commpool_pool gone = std::exchange(pool_, 0);
+  Destroy(gone);
   void* none = nullptr;
   EXPECT_EQ(commpool_pool_allocate(gone, 8 * kMiB, nullptr, &none), COMMPOOL_NOT_FOUND);
   const uint64_t before = CallCount("cuMemRelease");
@@ -206,18 +182,14 @@ TEST_P(LargePairs, OutliveTheirPool) {
 }
 
 TEST_P(LargePairs, LeaveTheReleaseAboveAThresholdToTheSlowPath) {
-  commpool_pool_options options;
-  commpool_pool_options_init(&options);
+  auto options = Initialised(commpool_pool_options_init);
   options.mode = GetParam();
   options.release_threshold_bytes = 0;
-  commpool_pool pool = 0;
-  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
-  void* block = nullptr;
-  ASSERT_EQ(commpool_pool_allocate(pool, 8 * kMiB, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+  const OwnedPool pool(options);
+  void* const block = testing::Allocate(pool, 8 * kMiB);
   const uint64_t before = CallCount("cuMemRelease");
   Free(block);
   EXPECT_GT(CallCount("cuMemRelease"), before);
-  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, LargePairs, ::testing::Values(COMMPOOL_MODE_FIXED, COMMPOOL_MODE_EXPANDABLE),

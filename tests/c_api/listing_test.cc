@@ -7,18 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "commpool/commpool.h"
+#include "tests/c_api/c_abi.h"
 
+namespace commpool::internal::testing {
 namespace {
-
-using commpool::Block;
-using commpool::block_of;
-using commpool::blocks_of;
-using commpool::Buffer;
-using commpool::MiB;
-using commpool::Pool;
-using commpool::Segment;
-using commpool::segments_of;
 
 uint64_t Bytes(const std::vector<Block>& blocks, commpool_block_state state) {
   uint64_t bytes = 0;
@@ -92,7 +84,7 @@ TEST(Listing, HasEveryByteOfAPoolOnce) {
   }
   uint64_t reserved = 0;
   for (const Segment& segment : segments_of(blocks)) reserved += segment.bytes;
-  const commpool::Statistics stats = pool.stats().value();
+  const Statistics stats = pool.stats().value();
   EXPECT_EQ(segments_of(blocks).size(), stats.reserved_segments.current);
   EXPECT_EQ(reserved, stats.reserved_bytes.current);
   EXPECT_EQ(Bytes(blocks, COMMPOOL_BLOCK_LIVE), stats.allocated_bytes.current);
@@ -107,7 +99,7 @@ TEST(Listing, WritesAsMuchAsThereIsRoomFor) {
   const Buffer buffer = pool.allocate(MiB(1), nullptr).value();
   Block entries[2] = {};
   size_t count = 0;
-  EXPECT_EQ(commpool_pool_blocks(pool.handle(), entries, sizeof(Block), 1, &count), COMMPOOL_OK);
+  ExpectOk(commpool_pool_blocks(pool.handle(), entries, sizeof(Block), 1, &count));
   EXPECT_GE(count, 2u);
   EXPECT_NE(entries[0].pointer, nullptr);
   EXPECT_EQ(entries[1].pointer, nullptr) << "there was room for one";
@@ -117,3 +109,4 @@ TEST(Listing, WritesAsMuchAsThereIsRoomFor) {
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing

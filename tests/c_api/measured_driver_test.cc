@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "commpool/commpool.h"
+#include "tests/c_api/c_abi.h"
 
+namespace commpool::internal::testing {
 namespace {
 
 std::vector<commpool_driver_call> DriverCalls() {
   size_t count = 0;
-  EXPECT_EQ(commpool_driver_calls(nullptr, 0, 0, &count), COMMPOOL_OK) << commpool_last_error();
+  ExpectOk(commpool_driver_calls(nullptr, 0, 0, &count));
   std::vector<commpool_driver_call> calls(count);
-  EXPECT_EQ(commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count), COMMPOOL_OK)
-      << commpool_last_error();
+  ExpectOk(commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count));
   EXPECT_EQ(count, calls.size());
   return calls;
 }
@@ -25,21 +25,9 @@ commpool_driver_call Find(const std::vector<commpool_driver_call>& calls, const 
   return found == calls.end() ? commpool_driver_call{"", 0, 0} : *found;
 }
 
-// As a program in C may pass it.
-commpool_measure MeasureOf(int number) { return static_cast<commpool_measure>(number); }
-
-void Work() {
-  commpool_pool_options options;
-  commpool_pool_options_init(&options);
-  commpool_pool pool = 0;
-  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
-  EXPECT_EQ(commpool_pool_reserve(pool, 2 << 20), COMMPOOL_OK) << commpool_last_error();
-  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK) << commpool_last_error();
-}
-
 void ExpectOnlyAsManyAsThereIsRoomFor(const std::vector<commpool_driver_call>& calls) {
   commpool_driver_call first[2] = {{"untouched", 0, 0}, {"untouched", 0, 0}};
-  EXPECT_EQ(commpool_driver_calls(first, sizeof(first[0]), 1, nullptr), COMMPOOL_OK) << commpool_last_error();
+  ExpectOk(commpool_driver_calls(first, sizeof(first[0]), 1, nullptr));
   EXPECT_STREQ(first[0].name, calls[0].name);
   EXPECT_STREQ(first[1].name, "untouched");
 }
@@ -58,14 +46,14 @@ TEST(MeasuredDriver, ListsTheFunctionsThatWereCalledAndTheirCost) {
   size_t count = 7;
   EXPECT_EQ(commpool_driver_calls(nullptr, 0, 0, &count), COMMPOOL_FAILED_PRECONDITION) << "nothing is measured";
   EXPECT_EQ(count, 7u) << "outputs are not written";
-  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, MeasureOf(2)), COMMPOOL_INVALID_ARGUMENT);
-  ASSERT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_CALLS), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, As<commpool_measure>(2)), COMMPOOL_INVALID_ARGUMENT);
+  ExpectOk(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_CALLS));
   EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_CALLS), COMMPOOL_OK) << "asked for again";
-  EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING), COMMPOOL_OK);
+  ExpectOk(commpool_initialize(COMMPOOL_DRIVER_AUTO, COMMPOOL_MEASURE_NOTHING));
   EXPECT_EQ(Find(DriverCalls(), "cuMemMap").count, 0u) << "nothing has asked for memory";
   EXPECT_EQ(commpool_driver_calls(nullptr, sizeof(commpool_driver_call), 3, nullptr), COMMPOOL_INVALID_ARGUMENT);
 
-  Work();
+  ExpectOk(commpool_pool_reserve(OwnedPool(), 2 << 20));
   const std::vector<commpool_driver_call> calls = DriverCalls();
   const commpool_driver_call map = Find(calls, "cuMemMap");
   EXPECT_EQ(map.count, 1u);
@@ -78,3 +66,4 @@ TEST(MeasuredDriver, ListsTheFunctionsThatWereCalledAndTheirCost) {
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing

@@ -6,6 +6,7 @@
 
 #include "commpool/commpool.h"
 
+namespace commpool::internal::testing {
 namespace {
 
 TEST(NoDriver, IsToldByEveryCallAndDoesNotStick) {
@@ -20,3 +21,4 @@ TEST(NoDriver, IsToldByEveryCallAndDoesNotStick) {
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing

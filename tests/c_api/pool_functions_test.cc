@@ -5,15 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "commpool/commpool.h"
 #include "src/library/driver/handles.h"
+#include "tests/c_api/c_abi.h"
 #include "tests/driver/emulator_fixture.h"
 
+namespace commpool::internal::testing {
 namespace {
-
-using commpool::internal::ContextGuard;
-using commpool::internal::PrimaryContext;
-using commpool::internal::testing::SharedDriver;
 
 constexpr size_t kFunctions = 256;
 
@@ -22,54 +19,31 @@ struct Pair {
   commpool_plain_free release = nullptr;
 };
 
-commpool_pool MakePool() {
-  commpool_pool_options options;
-  commpool_pool_options_init(&options);
-  commpool_pool pool = 0;
-  EXPECT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
-  return pool;
-}
-
 Pair FunctionsOf(commpool_pool pool) {
   Pair pair;
-  EXPECT_EQ(commpool_pool_functions(pool, &pair.allocate, &pair.release), COMMPOOL_OK) << commpool_last_error();
+  ExpectOk(commpool_pool_functions(pool, &pair.allocate, &pair.release));
   return pair;
 }
 
-uint64_t Blocks(commpool_pool pool) {
-  commpool_statistics statistics;
-  commpool_statistics_init(&statistics);
-  EXPECT_EQ(commpool_pool_statistics(pool, COMMPOOL_PEAKS_STAY, &statistics), COMMPOOL_OK) << commpool_last_error();
-  return statistics.allocated_blocks.current;
-}
-
-void Destroy(commpool_pool pool) { EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK) << commpool_last_error(); }
-
 TEST(PoolFunctions, AllocateFromTheirPoolUnderAnyScope) {
-  const commpool_pool pool = MakePool();
-  const commpool_pool other = MakePool();
+  const OwnedPool pool;
+  const OwnedPool other;
   const Pair pair = FunctionsOf(pool);
-  commpool_scope scope = 0;
-  ASSERT_EQ(commpool_scope_begin(other, nullptr, &scope), COMMPOOL_OK);
+  const OpenScope scope(other);
   void* const pointer = pair.allocate(4096, 0, nullptr);
   EXPECT_NE(pointer, nullptr) << commpool_last_error();
-  EXPECT_EQ(Blocks(pool), 1u);
-  EXPECT_EQ(Blocks(other), 0u);
+  EXPECT_EQ(BlocksOf(pool), 1u);
+  EXPECT_EQ(BlocksOf(other), 0u);
   pair.release(pointer, 4096, 0, nullptr);
-  EXPECT_EQ(Blocks(pool), 0u);
-  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
-  Destroy(pool);
-  Destroy(other);
+  EXPECT_EQ(BlocksOf(pool), 0u);
 }
 
 TEST(PoolFunctions, AreAPoolsOwnAndTheSameEachTime) {
-  const commpool_pool pool = MakePool();
-  const commpool_pool other = MakePool();
+  const OwnedPool pool;
+  const OwnedPool other;
   EXPECT_EQ(FunctionsOf(pool).allocate, FunctionsOf(pool).allocate);
   EXPECT_NE(FunctionsOf(pool).allocate, FunctionsOf(other).allocate);
   EXPECT_EQ(FunctionsOf(pool).release, FunctionsOf(other).release);
-  Destroy(pool);
-  Destroy(other);
 }
 
 TEST(PoolFunctions, ReturnNullForRequestsThatTheirPoolCannotServe) {
@@ -90,15 +64,13 @@ TEST(PoolFunctions, MeanTheDefaultStreamOfTheirDeviceWhicheverIsCurrent) {
   const commpool::internal::CudaDriver& cuda = SharedDriver()->cuda;
   const PrimaryContext near = PrimaryContext::Retain(*SharedDriver(), 0).value();
   const PrimaryContext far = PrimaryContext::Retain(*SharedDriver(), 1).value();
-  commpool_pool_options options;
-  commpool_pool_options_init(&options);
+  auto options = Initialised(commpool_pool_options_init);
   options.location = COMMPOOL_LOCATION_HOST_NUMA;
   const int peer = 1;
   options.peers = &peer;
   options.peer_count = 1;
   options.limit_bytes = 2 << 20;
-  commpool_pool pool = 0;
-  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  const OwnedPool pool(options);
   const Pair pair = FunctionsOf(pool);
   std::promise<void> end;
   const ContextGuard current(*SharedDriver(), far);
@@ -111,14 +83,12 @@ TEST(PoolFunctions, MeanTheDefaultStreamOfTheirDeviceWhicheverIsCurrent) {
   pair.release(used, 2 << 20, 0, nullptr);
   CUstream stream = nullptr;
   ASSERT_EQ(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  void* next = nullptr;
-  ASSERT_EQ(commpool_pool_allocate(pool, 2 << 20, stream, &next), COMMPOOL_OK) << commpool_last_error();
+  void* const next = Allocate(pool, 2 << 20, stream);
   EXPECT_EQ(cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY) << "it waits for no work of device 0";
   end.set_value();
   EXPECT_EQ(cuda.cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(commpool_free(next), COMMPOOL_OK);
+  Free(next);
   EXPECT_EQ(cuda.cuStreamDestroy(stream), CUDA_SUCCESS);
-  Destroy(pool);
 }
 
 TEST(PoolFunctions, FreeBlocksThatOutliveTheirPool) {
@@ -136,21 +106,20 @@ TEST(PoolFunctions, MoveOnFromDestroyedPoolsAndSayWhereNoneIs) {
     pools.push_back(MakePool());
     FunctionsOf(pools.back());
   }
-  const commpool_pool last = MakePool();
+  const OwnedPool last;
   Pair pair;
-  EXPECT_EQ(commpool_pool_functions(last, &pair.allocate, &pair.release), COMMPOOL_OUT_OF_MEMORY);
-  EXPECT_NE(std::string(commpool_last_error()).find("256 functions"), std::string::npos) << commpool_last_error();
+  ExpectFailure(commpool_pool_functions(last, &pair.allocate, &pair.release), COMMPOOL_OUT_OF_MEMORY, "256 functions");
   const commpool_plain_allocate seventh = FunctionsOf(pools[7]).allocate;
   Destroy(pools[9]);
   Destroy(pools[7]);
   EXPECT_EQ(FunctionsOf(last).allocate, seventh) << "the oldest pool's that is gone";
   void* const pointer = seventh(4096, 0, nullptr);
-  EXPECT_EQ(Blocks(last), 1u);
-  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
+  EXPECT_EQ(BlocksOf(last), 1u);
+  Free(pointer);
   for (size_t place = 0; place < pools.size(); ++place) {
     if (place != 7 && place != 9) Destroy(pools[place]);
   }
-  Destroy(last);
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing

@@ -5,6 +5,7 @@
 
 #include "commpool/record.h"
 #include "src/library/driver/handles.h"
+#include "tests/c_api/c_abi.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/recording/recorded_entries.h"
 
@@ -14,17 +15,6 @@ namespace {
 using recording::testing::Folder;
 using recording::testing::ReadRecording;
 
-void Expect(commpool_status status, commpool_status expected, const char* part) {
-  EXPECT_EQ(status, expected) << commpool_last_error();
-  EXPECT_NE(std::string(commpool_last_error()).find(part), std::string::npos) << commpool_last_error();
-}
-
-// Hides a number from the compiler.
-template <typename Enum>
-Enum As(int number) {
-  return static_cast<Enum>(number);
-}
-
 class RecordAbi : public ::testing::Test {
  protected:
   RecordAbi() : context_(PrimaryContext::Retain(*SharedDriver(), 0).value()), current_(*SharedDriver(), context_) {
@@ -32,22 +22,10 @@ class RecordAbi : public ::testing::Test {
     options_.directory = folder_.path().c_str();
   }
 
-  static commpool_pool Pool(const char* name) {
-    commpool_pool_options options;
-    commpool_pool_options_init(&options);
-    options.name = name;
-    commpool_pool pool = 0;
-    EXPECT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
-    return pool;
-  }
-  static void* Allocate(commpool_pool pool) {
-    void* block = nullptr;
-    EXPECT_EQ(commpool_pool_allocate(pool, 3 << 20, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
-    return block;
-  }
-  void Begin() { ASSERT_EQ(commpool_record(&options_), COMMPOOL_OK) << commpool_last_error(); }
+  static void* Allocate(commpool_pool pool) { return testing::Allocate(pool, 3 << 20); }
+  void Begin() { ExpectOk(commpool_record(&options_)); }
   recording::testing::Recording Ended() {
-    EXPECT_EQ(commpool_record(nullptr), COMMPOOL_OK) << commpool_last_error();
+    ExpectOk(commpool_record(nullptr));
     return ReadRecording(folder_.File());
   }
 
@@ -59,27 +37,27 @@ class RecordAbi : public ::testing::Test {
 
 TEST_F(RecordAbi, RefusesArgumentsInWords) {
   options_.limit_bytes = 100;
-  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "1 MiB is the least");
+  ExpectInvalid(commpool_record(&options_), "1 MiB is the least");
   options_.limit_bytes = 1 << 20;
   options_.stacks = As<commpool_stacks>(7);
-  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "stacks");
+  ExpectInvalid(commpool_record(&options_), "stacks");
   options_.stacks = COMMPOOL_STACKS_NONE;
   options_.pool = 987654;
-  Expect(commpool_record(&options_), COMMPOOL_NOT_FOUND, "987654");
+  ExpectNotFound(commpool_record(&options_), "987654");
   options_.pool = 0;
   options_.directory = "";
-  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "directory");
+  ExpectInvalid(commpool_record(&options_), "directory");
   options_.directory = "/proc/none/here";
-  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "/proc/none/here");
+  ExpectInvalid(commpool_record(&options_), "/proc/none/here");
   options_.struct_bytes = 1;
-  Expect(commpool_record(&options_), COMMPOOL_INVALID_ARGUMENT, "record_options");
+  ExpectInvalid(commpool_record(&options_), "record_options");
   EXPECT_EQ(folder_.File(), "") << "a refused call leaves no file";
 }
 
 TEST_F(RecordAbi, OneAtATime) {
-  Expect(commpool_record(nullptr), COMMPOOL_FAILED_PRECONDITION, "no recording is under way");
+  ExpectFailure(commpool_record(nullptr), COMMPOOL_FAILED_PRECONDITION, "no recording is under way");
   Begin();
-  Expect(commpool_record(&options_), COMMPOOL_FAILED_PRECONDITION, "is under way");
+  ExpectFailure(commpool_record(&options_), COMMPOOL_FAILED_PRECONDITION, "is under way");
   Ended();
   Begin();
   Ended();
@@ -87,14 +65,13 @@ TEST_F(RecordAbi, OneAtATime) {
 
 // As a program does that looks for the step in which its memory runs out.
 TEST_F(RecordAbi, BeginsInTheMiddleWithAllThatThereIs) {
-  const commpool_pool pool = Pool("before");
+  const OwnedPool pool(Named("before"));
   void* const before = Allocate(pool);
   Begin();
   void* const later = Allocate(pool);
-  EXPECT_EQ(commpool_free(before), COMMPOOL_OK);
+  Free(before);
   const auto read = Ended();
-  EXPECT_EQ(commpool_free(later), COMMPOOL_OK);
-  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+  Free(later);
   ASSERT_EQ(read.All<recording::BlockServed>().size(), 2u);
   EXPECT_EQ(read.All<recording::BlockServed>()[0].address, reinterpret_cast<uint64_t>(before));
   ASSERT_EQ(read.All<recording::BlockFreed>().size(), 1u);
@@ -104,14 +81,13 @@ TEST_F(RecordAbi, BeginsInTheMiddleWithAllThatThereIs) {
 }
 
 TEST_F(RecordAbi, ShowsWhereAProgramInCAsked) {
-  const commpool_pool pool = Pool("stacks");
+  const OwnedPool pool(Named("stacks"));
   void* const was_there = Allocate(pool);  // nobody knows any more where the program asked
   options_.stacks = COMMPOOL_STACKS_NATIVE;
   Begin();
-  EXPECT_EQ(commpool_free(Allocate(pool)), COMMPOOL_OK);
-  EXPECT_EQ(commpool_free(was_there), COMMPOOL_OK);
+  Free(Allocate(pool));
+  Free(was_there);
   const auto read = Ended();
-  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
   ASSERT_EQ(read.All<recording::BlockServed>().size(), 2u);
   EXPECT_EQ(read.All<recording::BlockServed>()[0].stack, 0u);
   const std::string stack = read.texts.at(read.All<recording::BlockServed>()[1].stack);
@@ -119,14 +95,13 @@ TEST_F(RecordAbi, ShowsWhereAProgramInCAsked) {
 }
 
 TEST_F(RecordAbi, TakesOnePoolOfSeveral) {
-  const commpool_pool wanted = Pool("wanted");
-  const commpool_pool other = Pool("other");
+  const OwnedPool wanted(Named("wanted"));
+  const OwnedPool other(Named("other"));
   options_.pool = wanted;
   Begin();
   void* const blocks[] = {Allocate(wanted), Allocate(other)};
   const auto read = Ended();
-  for (void* const block : blocks) EXPECT_EQ(commpool_free(block), COMMPOOL_OK);
-  for (const commpool_pool pool : {wanted, other}) EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+  for (void* const block : blocks) Free(block);
   ASSERT_EQ(read.All<recording::PoolMade>().size(), 1u);
   EXPECT_EQ(read.texts.at(read.All<recording::PoolMade>()[0].name), "wanted");
   EXPECT_EQ(read.All<recording::BlockServed>().size(), 1u);

@@ -13,21 +13,18 @@
 #include <string>
 #include <thread>
 
-#include "commpool/commpool.h"
 #include "commpool/kept.h"
 #include "commpool/record.h"
 #include "commpool/registrar.h"
 #include "commpool/share.h"
+#include "src/library/base/bytes.h"
 #include "src/library/driver/handles.h"
+#include "tests/c_api/c_abi.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/registration/library_of_a_test.h"
 
 namespace commpool::internal::testing {
 namespace {
-
-constexpr uint64_t kMiB = 1 << 20;
-
-void Good(commpool_status status) { ASSERT_EQ(status, COMMPOOL_OK) << commpool_last_error(); }
 
 struct Footprint {
   uint64_t descriptors = 0;
@@ -66,7 +63,6 @@ struct Footprint {
 class ThousandEnds : public DriverTest {
  protected:
   ThousandEnds() : context_(PrimaryContext::Retain(driver(), 0).value()), current_(driver(), context_) {
-    commpool_pool_options_init(&options_);
     AllowLeak("");  // the emulator's own check; this test has a stricter one
   }
 
@@ -89,28 +85,17 @@ class ThousandEnds : public DriverTest {
     EXPECT_TRUE(flat) << before << "; then " << after;
   }
 
-  commpool_pool Make() {
-    commpool_pool pool = 0;
-    EXPECT_EQ(commpool_pool_create(&options_, &pool), COMMPOOL_OK) << commpool_last_error();
-    return pool;
-  }
-  static void* Allocate(commpool_pool pool, uint64_t bytes, CUstream stream = nullptr) {
-    void* block = nullptr;
-    EXPECT_EQ(commpool_pool_allocate(pool, bytes, stream, &block), COMMPOOL_OK) << commpool_last_error();
-    return block;
-  }
-  static void End(commpool_pool pool) {
-    Good(commpool_pool_close(pool));
-    Good(commpool_pool_destroy(pool));
-  }
+  struct ClosedPool : OwnedPool {
+    using OwnedPool::OwnedPool;
+    ~ClosedPool() { ExpectOk(commpool_pool_close(handle), owner); }
+  };
   void ExpectFlatPools() {
     ExpectFlat([&] {
-      const commpool_pool pool = Make();
+      const ClosedPool pool(options_);
       void* const large = Allocate(pool, 3 * kMiB);
       void* const small = Allocate(pool, 1000);
-      Good(commpool_free(large));
-      Good(commpool_free(small));
-      End(pool);
+      Free(large);
+      Free(small);
     });
   }
   CUstream MakeStream() const {
@@ -129,7 +114,7 @@ class ThousandEnds : public DriverTest {
 
   PrimaryContext context_;
   ContextGuard current_;
-  commpool_pool_options options_;
+  commpool_pool_options options_ = Initialised(commpool_pool_options_init);
 };
 
 TEST_F(ThousandEnds, OfPoolsOfEachBacking) {
@@ -161,12 +146,11 @@ TEST_F(ThousandEnds, OfPoolsOfTheProgramsOwnMemory) {
 
 TEST_F(ThousandEnds, OfPoolsWithPlainFunctions) {
   ExpectFlat([&] {
-    const commpool_pool pool = Make();
+    const ClosedPool pool(options_);
     commpool_plain_allocate allocate = nullptr;
     commpool_plain_free release = nullptr;
-    Good(commpool_pool_functions(pool, &allocate, &release));
+    ExpectOk(commpool_pool_functions(pool, &allocate, &release));
     release(allocate(kMiB, 0, nullptr), kMiB, 0, nullptr);
-    End(pool);
   });
 }
 
@@ -175,16 +159,16 @@ TEST_F(ThousandEnds, OfSharedPools) {
     SCOPED_TRACE(block_lives_longer);
     ExpectFlat([&] {
       char ticket[COMMPOOL_TICKET_BYTES];
-      const commpool_pool pool = Make();
+      const commpool_pool pool = MakePool();
       void* const block = Allocate(pool, kMiB);
-      Good(commpool_pool_share(pool, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket, sizeof(ticket)));
-      Good(commpool_block_share(block, COMMPOOL_WRITES_GO_ON, ticket, sizeof(ticket)));
-      Good(commpool_update_begin(block));
-      Good(commpool_update_end(block, nullptr));
-      if (!block_lives_longer) Good(commpool_free(block));
-      Good(commpool_pool_destroy(pool));
+      ExpectOk(commpool_pool_share(pool, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket, sizeof(ticket)));
+      ExpectOk(commpool_block_share(block, COMMPOOL_WRITES_GO_ON, ticket, sizeof(ticket)));
+      ExpectOk(commpool_update_begin(block));
+      ExpectOk(commpool_update_end(block, nullptr));
+      if (!block_lives_longer) Free(block);
+      Destroy(pool);
       EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);  // else a later call gives the memory back
-      if (block_lives_longer) Good(commpool_free(block));
+      if (block_lives_longer) Free(block);
     });
   }
 }
@@ -193,25 +177,23 @@ TEST_F(ThousandEnds, OfSymmetricPools) {
   ncclComm_t const communicator = MakeCommunicator();
   options_.symmetric_across = communicator;
   ExpectFlat([&] {
-    const commpool_pool pool = Make();
-    Good(commpool_pool_reserve(pool, 4 * kMiB));
-    Good(commpool_free(Allocate(pool, kMiB)));
-    End(pool);
+    const ClosedPool pool(options_);
+    ExpectOk(commpool_pool_reserve(pool, 4 * kMiB));
+    Free(Allocate(pool, kMiB));
   });
   EXPECT_EQ(driver().nccl.ncclCommDestroy(communicator), ncclSuccess);
 }
 
 TEST_F(ThousandEnds, OfRegistrationsAndCommunicators) {
-  const commpool_pool pool = Make();
+  const ClosedPool pool(options_);
   void* const block = Allocate(pool, kMiB);
   ExpectFlat([&] {
     ncclComm_t const communicator = MakeCommunicator();
-    Good(commpool_pool_register_with(pool, communicator));
-    Good(commpool_pool_deregister(pool, communicator));
+    ExpectOk(commpool_pool_register_with(pool, communicator));
+    ExpectOk(commpool_pool_deregister(pool, communicator));
     EXPECT_EQ(driver().nccl.ncclCommDestroy(communicator), ncclSuccess);
   });
-  Good(commpool_free(block));
-  End(pool);
+  Free(block);
 }
 
 TEST_F(ThousandEnds, OfRegistrars) {
@@ -219,129 +201,120 @@ TEST_F(ThousandEnds, OfRegistrars) {
   const commpool_registrar functions = library.Functions();
   const commpool_registrar* const registrars[] = {&functions};
   ExpectFlat([&] {
-    const commpool_pool pool = Make();
+    const ClosedPool pool(options_);
     void* const block = Allocate(pool, kMiB);
-    Good(commpool_pools_add_registrar(&pool, registrars, 1));
-    Good(commpool_free(block));
-    End(pool);
+    ExpectOk(commpool_pools_add_registrar(&pool.handle, registrars, 1));
+    Free(block);
   });
 }
 
 TEST_F(ThousandEnds, OfScopes) {
-  const commpool_pool pool = Make();
+  const ClosedPool pool(options_);
   for (const commpool_filter filter : {COMMPOOL_FILTER_THREAD, COMMPOOL_FILTER_STREAM, COMMPOOL_FILTER_PROCESS}) {
     SCOPED_TRACE(filter);
     ExpectFlat([&] {
-      commpool_scope_options options;
-      commpool_scope_options_init(&options);
+      auto options = Initialised(commpool_scope_options_init);
       options.filter = filter;
-      commpool_scope scope = 0;
       void* block = nullptr;
-      Good(commpool_scope_begin(pool, &options, &scope));
-      Good(commpool_allocate(0, kMiB, nullptr, &block));
-      Good(commpool_scope_end(scope));
-      Good(commpool_free(block));
+      {
+        const OpenScope scope(pool, &options);
+        block = AllocateCaught(kMiB);
+      }
+      Free(block);
     });
   }
-  End(pool);
 }
 
 TEST_F(ThousandEnds, OfCapturesAndTheirGraphs) {
   CUstream const stream = MakeStream();
-  const commpool_pool pool = Make();
-  ExpectFlat([&] {
-    commpool_capture capture = 0;
-    CUgraph graph = nullptr;
-    EXPECT_EQ(driver().cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    Good(commpool_capture_begin(pool, stream, &capture));
-    Good(commpool_free(Allocate(pool, kMiB, stream)));
-    Good(commpool_capture_end(capture));
-    EXPECT_EQ(driver().cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-    EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-    Good(commpool_pool_trim(pool, 0, nullptr));
-  });
-  End(pool);
+  {
+    const ClosedPool pool(options_);
+    ExpectFlat([&] {
+      commpool_capture capture = 0;
+      CUgraph graph = nullptr;
+      EXPECT_EQ(driver().cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+      ExpectOk(commpool_capture_begin(pool, stream, &capture));
+      Free(Allocate(pool, kMiB, stream));
+      ExpectOk(commpool_capture_end(capture));
+      EXPECT_EQ(driver().cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+      EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+      ExpectOk(commpool_pool_trim(pool, 0, nullptr));
+    });
+  }
   EndStream(stream);
 }
 
 TEST_F(ThousandEnds, OfStreams) {
-  const commpool_pool pool = Make();
+  const ClosedPool pool(options_);
   for (const bool promised : {false, true}) {
     SCOPED_TRACE(promised);
     ExpectFlat([&] {
       CUstream const stream = MakeStream();
-      if (promised) Good(commpool_promise_stream(stream));
+      if (promised) ExpectOk(commpool_promise_stream(stream));
       void* const large = Allocate(pool, 3 * kMiB, stream);
       void* const small = Allocate(pool, 1000);
-      Good(commpool_record_stream(small, stream));
-      Good(commpool_free(large));
-      Good(commpool_free(small));
-      if (promised) Good(commpool_release_stream(stream));
+      ExpectOk(commpool_record_stream(small, stream));
+      Free(large);
+      Free(small);
+      if (promised) ExpectOk(commpool_release_stream(stream));
       EndStream(stream);
       EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
     });
   }
-  End(pool);
 }
 
 TEST_F(ThousandEnds, OfThreads) {
-  const commpool_pool pool = Make();
+  const ClosedPool pool(options_);
   ExpectFlat([&] {
     std::thread([&] {
       const ContextGuard current(driver(), context_);
       for (CUstream const stream : {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
-        Good(commpool_free(Allocate(pool, 3 * kMiB, stream)));
-        Good(commpool_free(Allocate(pool, 1000, stream)));
+        Free(Allocate(pool, 3 * kMiB, stream));
+        Free(Allocate(pool, 1000, stream));
       }
     }).join();
     EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
   });
-  End(pool);
 }
 
 TEST_F(ThousandEnds, OfHolders) {
   ExpectFlat([] {
-    commpool_holder_options options;
-    commpool_holder_options_init(&options);
+    auto options = Initialised(commpool_holder_options_init);
     commpool_holder holder = 0;
-    Good(commpool_add_holder(&options, &holder));
-    Good(commpool_remove_holder(holder));
+    ExpectOk(commpool_add_holder(&options, &holder));
+    ExpectOk(commpool_remove_holder(holder));
   });
 }
 
 TEST_F(ThousandEnds, OfSleeps) {
-  const commpool_pool pool = Make();
+  const ClosedPool pool(options_);
   void* const block = Allocate(pool, kMiB);
   for (const commpool_kept_in kept_in : {COMMPOOL_KEPT_IN_PINNED, COMMPOOL_KEPT_IN_PAGEABLE}) {
     SCOPED_TRACE(kept_in);
     ExpectFlat([&] {
-      commpool_sleep_options options;
-      commpool_sleep_options_init(&options);
+      auto options = Initialised(commpool_sleep_options_init);
       options.kept_in = kept_in;
       options.retain = 1;
-      Good(commpool_pools_sleep_keeping(&pool, 1, &options));
-      Good(commpool_pool_wake(pool, COMMPOOL_GRAPHS_REFUSED));
+      ExpectOk(commpool_pools_sleep_keeping(&pool.handle, 1, &options));
+      ExpectOk(commpool_pool_wake(pool, COMMPOOL_GRAPHS_REFUSED));
     });
   }
-  Good(commpool_free(block));
-  End(pool);
+  Free(block);
 }
 
 TEST_F(ThousandEnds, OfRecordings) {
   std::string folder = "/tmp/commpool-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const commpool_pool pool = Make();
+  const ClosedPool pool(options_);
   ExpectFlat([&] {
-    commpool_record_options options;
-    commpool_record_options_init(&options);
+    auto options = Initialised(commpool_record_options_init);
     options.directory = folder.c_str();
     options.limit_bytes = kMiB;
-    Good(commpool_record(&options));
-    Good(commpool_free(Allocate(pool, 3 * kMiB)));
-    Good(commpool_record(nullptr));
+    ExpectOk(commpool_record(&options));
+    Free(Allocate(pool, 3 * kMiB));
+    ExpectOk(commpool_record(nullptr));
     std::filesystem::remove_all(folder);
   });
-  End(pool);
 }
 
 }  // namespace

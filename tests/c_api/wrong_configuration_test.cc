@@ -5,6 +5,7 @@
 
 #include "commpool/commpool.h"
 
+namespace commpool::internal::testing {
 namespace {
 
 void ExpectTold() {
@@ -28,3 +29,4 @@ TEST(AWrongConfiguration, IsToldByEveryCall) {
 }
 
 }  // namespace
+}  // namespace commpool::internal::testing

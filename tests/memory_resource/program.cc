@@ -73,16 +73,13 @@ struct Upstream {
   friend constexpr void get_property(const Upstream&, cuda::mr::device_accessible) noexcept {}
 };
 
-void ServesThroughErasedTypes() {
+void ServesThroughErasedTypes(Pool& pool, const PoolResource& resource, cudaStream_t stream) {
   static_assert(cuda::mr::resource_with<PoolResource, cuda::mr::device_accessible>);
   static_assert(std::is_nothrow_copy_constructible_v<commpool::BadAlloc>);
-  Pool pool = Make();
   Pool other = Make();
-  PoolResource resource(pool);
   MUST(resource == PoolResource(pool) && resource != PoolResource(other));
   Any any(resource);
   cuda::mr::resource_ref<cuda::mr::device_accessible> reference(any);
-  const cudaStream_t stream = MakeStream();
   void* const first = any.allocate(stream, 1000, 256);
   void* const second = reference.allocate(stream, 5 << 20, 256);
   MUST(Blocks(pool) == 2 && commpool::block_of(first).value().pool == pool.handle());
@@ -94,10 +91,7 @@ void ServesThroughErasedTypes() {
   resource.deallocate(stream, nullptr, 0);
 }
 
-void OrdersStreams() {
-  Pool pool = Make();
-  const PoolResource resource(pool);
-  const cudaStream_t one = MakeStream();
+void OrdersStreams(Pool&, const PoolResource& resource, cudaStream_t one) {
   const cudaStream_t two = MakeStream();
   void* const block = resource.allocate(one, 1 << 20);
   MUST(cudaStreamSynchronize(one) == cudaSuccess);
@@ -120,43 +114,31 @@ void OrdersStreams() {
   resource.deallocate(one, raced, 1 << 20);
 }
 
-void SettlesWhatIsUsedAtOnce() {
-  Pool pool = Make();
-  const PoolResource resource(pool);
-  void* const block = resource.allocate_sync(1 << 20);
-  MUST(cudaMemsetAsync(block, 1, 1 << 20, cudaStreamLegacy) == cudaSuccess);
-  resource.deallocate(cuda::stream_ref(cudaStreamLegacy), block, 1 << 20);
-  void* const again = resource.allocate_sync(1 << 20);
-  MUST(again == block && cudaMemsetAsync(again, 2, 1 << 20, MakeStream()) == cudaSuccess);
+// allocate_sync waits for what used its memory before, so the block may be written on any stream at once.
+void ExpectSettled(const PoolResource& resource, std::size_t bytes) {
+  void* const block = resource.allocate_sync(bytes);
+  MUST(cudaMemsetAsync(block, 1, bytes, cudaStreamLegacy) == cudaSuccess);
+  resource.deallocate(cuda::stream_ref(cudaStreamLegacy), block, bytes);
+  void* const again = resource.allocate_sync(bytes);
+  MUST(again == block && cudaMemsetAsync(again, 2, bytes, MakeStream()) == cudaSuccess);
   MUST(cudaDeviceSynchronize() == cudaSuccess && Reports() == 0);
-  resource.deallocate_sync(again, 1 << 20);
+  resource.deallocate_sync(again, bytes);
+}
+
+void SettlesWhatIsUsedAtOnce(Pool& pool, const PoolResource& resource, cudaStream_t) {
+  ExpectSettled(resource, 1 << 20);  // a thread's cache serves it
   MUST(Blocks(pool) == 0);
 }
 
 // Memory of the host serves the default stream of the device that is current.
-void SettlesMemoryOfEveryDevice() {
+void SettlesMemoryOfEveryDevice(Pool&, const PoolResource&, cudaStream_t) {
   if (!IsEmulated()) return;  // a GPU alone may run this program
   MUST(cudaSetDevice(1) == cudaSuccess);
-  PoolOptions options;
-  options.location = commpool::Location::kHostNuma;
-  options.peers = {1};
-  options.device = 0;
-  options.limit_bytes = commpool::MiB(2);
-  Pool pool = Make(options);
-  const PoolResource resource(pool);
-  void* const block = resource.allocate_sync(2 << 20);
-  MUST(cudaMemsetAsync(block, 1, 2 << 20, cudaStreamLegacy) == cudaSuccess);
-  resource.deallocate(cuda::stream_ref(cudaStreamLegacy), block, 2 << 20);
-  void* const again = resource.allocate_sync(2 << 20);
-  MUST(cudaMemsetAsync(again, 2, 2 << 20, MakeStream()) == cudaSuccess);
-  MUST(cudaDeviceSynchronize() == cudaSuccess && Reports() == 0);
-  resource.deallocate_sync(again, 2 << 20);
+  Pool pool = Make({.location = commpool::Location::kHostNuma, .peers = {1}, .limit_bytes = commpool::MiB(2)});
+  ExpectSettled(PoolResource(pool), 2 << 20);
 }
 
-void AlignsAsAsked() {
-  Pool pool = Make();
-  const PoolResource resource(pool);
-  const cudaStream_t stream = MakeStream();
+void AlignsAsAsked(Pool& pool, const PoolResource& resource, cudaStream_t stream) {
   for (std::size_t alignment = 1; alignment <= (2U << 20); alignment *= 2) {
     void* const first = resource.allocate(stream, 700, alignment);
     void* const second = resource.allocate(stream, 700, alignment);
@@ -178,13 +160,9 @@ std::string Thrown(const std::function<void()>& call) {
   return "";
 }
 
-void ThrowsWhatTheConceptAsksFor() {
-  PoolOptions options;
-  options.name = "small";
-  options.limit_bytes = commpool::MiB(4);
-  Pool pool = Make(options);
+void ThrowsWhatTheConceptAsksFor(Pool&, const PoolResource&, cudaStream_t stream) {
+  Pool pool = Make({.name = "small", .limit_bytes = commpool::MiB(4)});
   const PoolResource resource(pool);
-  const cudaStream_t stream = MakeStream();
   const std::string why = Thrown<std::bad_alloc>([&] { resource.allocate(stream, 100 << 20); });
   MUST(why.find("no memory for 100 MiB in pool small") == 0);
   MUST(Thrown<commpool::Error>([&] { resource.allocate(stream, 8, 3); }).find("alignment 3") == 0);
@@ -202,11 +180,8 @@ void ThrowsWhatTheConceptAsksFor() {
   MUST(!late.empty());
 }
 
-void KeepsWhatIsNotItsOwn() {
-  Pool pool = Make();
+void KeepsWhatIsNotItsOwn(Pool& pool, const PoolResource& resource, cudaStream_t stream) {
   Pool other = Make();
-  const PoolResource resource(pool);
-  const cudaStream_t stream = MakeStream();
   void* foreign = nullptr;
   MUST(cudaMalloc(&foreign, 4096) == cudaSuccess);
   resource.deallocate(stream, foreign, 4096);
@@ -219,10 +194,8 @@ void KeepsWhatIsNotItsOwn() {
   MUST(Blocks(other) == 0 && Blocks(pool) == 0);
 }
 
-void FollowsScopes() {
-  Pool pool = Make();
+void FollowsScopes(Pool& pool, const PoolResource&, cudaStream_t stream) {
   const PoolResource resource = PoolResource::of_scopes(0);
-  const cudaStream_t stream = MakeStream();
   commpool::PoolScope scope(pool);
   void* const block = resource.allocate(stream, 4096);
   MUST(Blocks(pool) == 1);
@@ -234,14 +207,11 @@ void FollowsScopes() {
   MUST(Blocks(pool) == 0);
 }
 
-void BacksAPool() {
+void BacksAPool(Pool&, const PoolResource&, cudaStream_t) {
   std::size_t given = 0;
   {
     ResourceBacking<Upstream> backing(Upstream{&given});
-    PoolOptions options;
-    options.backing = commpool::Backing::kUser;
-    options.user = backing;
-    Pool pool = Make(options);
+    Pool pool = Make({.backing = commpool::Backing::kUser, .user = backing});
     {
       commpool::Buffer buffer = pool.allocate(1 << 20, nullptr).value();
       MUST(given == 1);
@@ -250,18 +220,13 @@ void BacksAPool() {
     MUST(pool.trim().value() > 0 && given == 0);
   }
   ResourceBacking<Upstream> crooked(Upstream{&given, 256});
-  PoolOptions options;
-  options.backing = commpool::Backing::kUser;
-  options.user = crooked;
-  Pool pool = Make(options);
+  Pool pool = Make({.backing = commpool::Backing::kUser, .user = crooked});
   MUST(!pool.allocate(1 << 20, nullptr).ok() && given == 0);
   MUST(crooked.last_failure().find("512") != std::string::npos);
 }
 
-void ServesRmm() {
-  Pool pool = Make();
-  rmm::mr::statistics_resource_adaptor statistics{Any(PoolResource(pool))};
-  const cudaStream_t stream = MakeStream();
+void ServesRmm(Pool& pool, const PoolResource& resource, cudaStream_t stream) {
+  rmm::mr::statistics_resource_adaptor statistics{Any(resource)};
   {
     rmm::device_buffer rows(1000, stream, statistics);
     MUST(Blocks(pool) == 1 && statistics.get_bytes_counter().value == 1000);
@@ -270,11 +235,9 @@ void ServesRmm() {
     MUST(Blocks(pool) == 1);
   }
   MUST(Blocks(pool) == 0 && statistics.get_bytes_counter().value == 0);
-  PoolOptions options;
-  options.limit_bytes = commpool::MiB(2);
-  Pool small = Make(options);
+  Pool small = Make({.limit_bytes = commpool::MiB(2)});
   MUST(!Thrown<std::bad_alloc>([&] { rmm::device_buffer(100 << 20, stream, PoolResource(small)); }).empty());
-  rmm::mr::set_per_device_resource(rmm::cuda_device_id{0}, Any(PoolResource(pool)));
+  rmm::mr::set_per_device_resource(rmm::cuda_device_id{0}, Any(resource));
   {
     rmm::device_buffer rows(4096, stream, rmm::mr::get_per_device_resource_ref(rmm::cuda_device_id{0}));
     MUST(Blocks(pool) == 1);
@@ -282,7 +245,8 @@ void ServesRmm() {
   rmm::mr::reset_per_device_resource(rmm::cuda_device_id{0});
 }
 
-const std::map<std::string, void (*)()> kCases = {
+// Each has a pool, its resource and a stream.
+const std::map<std::string, void (*)(Pool&, const PoolResource&, cudaStream_t)> kCases = {
     {"aligns_as_asked", AlignsAsAsked},
     {"backs_a_pool", BacksAPool},
     {"follows_scopes", FollowsScopes},
@@ -301,7 +265,8 @@ int main(int count, char** words) {
   for (int index = 1; index < count; ++index) {
     const auto found = kCases.find(words[index]);
     if (found == kCases.end()) return 2;
-    found->second();
+    Pool pool = Make();
+    found->second(pool, PoolResource(pool), MakeStream());
     std::printf("%s ok\n", words[index]);
   }
   if (count == 1) {

@@ -7,15 +7,12 @@ namespace {
 class HeapsOnly : public ListenerTest {};
 
 TEST_F(HeapsOnly, TheToolHearsOfMemoryAndOfNoCalls) {
-  PoolConfiguration configuration = Configured("gradients");
-  configuration.backing.kind = BackingKind::kCuda;
-  const PoolHandle pool = Create(configuration);
-  const CUdeviceptr block = runtime().AllocateFrom(pool, 1000, nullptr).value();
+  const CUdeviceptr block = Allocate(Make(), 1000);
   EXPECT_EQ(heard().heaps.size(), 1u);
   EXPECT_EQ(Regions(), (Bytes{{block, 1000}}));
   EXPECT_EQ(heard().regions[block].name, "gradients");
   EXPECT_TRUE(heard().lines.empty());
-  EXPECT_TRUE(runtime().Free(block).ok());
+  Free(block);
 }
 
 }  // namespace

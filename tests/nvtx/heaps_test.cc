@@ -10,15 +10,6 @@ namespace {
 
 class Memory : public ListenerTest {
  protected:
-  PoolHandle Make(const char* name = "gradients") {
-    PoolConfiguration configuration = Configured(name);
-    configuration.backing.kind = BackingKind::kCuda;
-    return Create(configuration);
-  }
-  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
-    return runtime().AllocateFrom(pool, bytes, stream).value();
-  }
-  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
   using Names = std::multiset<std::string>;
   static Names Domains() {
     Names names;

@@ -104,8 +104,7 @@ void HeapUnregister(nvtxDomainHandle_t domain, nvtxMemHeapHandle_t handle) {
   for (const auto& [address, region] : hearing.heard.regions) {
     hearing.Expect(region.heap != heap, "a heap ends before its regions");
   }
-  const bool known = hearing.heard.heaps.erase(heap->address) == 1;
-  hearing.Expect(known, "a heap ends that is none");
+  hearing.Expect(hearing.heard.heaps.erase(heap->address) == 1, "a heap ends that is none");
   delete heap;
 }
 
@@ -128,8 +127,7 @@ void RegionsRegister(nvtxDomainHandle_t domain, const nvtxMemRegionsRegisterBatc
 void RegionsUnregister(nvtxDomainHandle_t domain, const nvtxMemRegionsUnregisterBatch_t* told) {
   Hearing hearing(domain);
   hearing.Expect(told->refType == NVTX_MEM_REGION_REF_TYPE_POINTER && told->refCount == 1, "told wrongly");
-  const bool known = hearing.heard.regions.erase(Number(told->refElements->pointer)) == 1;
-  hearing.Expect(known, "a region ends that is none");
+  hearing.Expect(hearing.heard.regions.erase(Number(told->refElements->pointer)) == 1, "a region ends that is none");
 }
 
 void RegionsName(nvtxDomainHandle_t domain, const nvtxMemRegionsNameBatch_t* told) {

@@ -44,6 +44,16 @@ class ListenerTest : protected Tool, public PoolTest {
  protected:
   // The live blocks of a pool, as its listing and the tool have them: bytes by address.
   using Bytes = std::map<uint64_t, uint64_t>;
+  // A pool of the memory that tools take.
+  PoolHandle Make(const char* name = "gradients") {
+    PoolConfiguration configuration = Configured(name);
+    configuration.backing.kind = BackingKind::kCuda;
+    return Create(configuration);
+  }
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
+    return runtime().AllocateFrom(pool, bytes, stream).value();
+  }
+  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
   Bytes Listed(PoolHandle pool) {
     Bytes listed;
     for (const commpool_block& block : ListBlocks(Get(pool).basis(), Get(pool).blocks())) {

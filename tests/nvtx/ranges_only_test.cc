@@ -8,12 +8,12 @@ class RangesOnly : public ListenerTest {};
 
 TEST_F(RangesOnly, TheToolHearsCallsAndNoMemory) {
   const PoolHandle pool = Create(Configured("gradients"));
-  const CUdeviceptr block = runtime().AllocateFrom(pool, 1000, nullptr).value();
+  const CUdeviceptr block = Allocate(pool, 1000);
   EXPECT_TRUE(heard().heaps.empty());
   EXPECT_TRUE(heard().regions.empty());
   EXPECT_TRUE(Get(pool).mode().Reserve(8 * kMiB).ok());
   EXPECT_FALSE(heard().lines.empty());
-  EXPECT_TRUE(runtime().Free(block).ok());
+  Free(block);
 }
 
 }  // namespace

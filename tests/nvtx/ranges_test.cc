@@ -13,6 +13,9 @@ using Lines = std::vector<std::string>;
 class Ranges : public ListenerTest {
  protected:
   Lines Take() { return std::exchange(heard().lines, {}); }
+  ScopeHandle BeginScope(PoolHandle pool) {
+    return runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+  }
 };
 
 TEST_F(Ranges, ACallIsARangeAroundItsOwnSteps) {
@@ -40,8 +43,8 @@ TEST_F(Ranges, ACallThatFailsEndsItsRange) {
 
 TEST_F(Ranges, AScopeIsARangeThatAnotherThreadMayEnd) {
   const PoolHandle pool = Create(Configured("gradients"));
-  const ScopeHandle outer = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
-  const ScopeHandle inner = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+  const ScopeHandle outer = BeginScope(pool);
+  const ScopeHandle inner = BeginScope(pool);
   EXPECT_EQ(heard().open.size(), 2u);
   EXPECT_TRUE(runtime().EndScope(inner).ok());
   EXPECT_TRUE(runtime().EndScope(outer).ok());
@@ -53,7 +56,7 @@ TEST_F(Ranges, EachScopeOfAThreadIsARange) {
   const PoolHandle pool = Create(Configured("gradients"));
   for (int round = 0; round < 3; ++round) {
     ScopeHandle scope = runtime().BeginScopeAtOnce(pool, {}, Exhaustion::kError);
-    if (scope == 0) scope = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+    if (scope == 0) scope = BeginScope(pool);
     if (!runtime().EndScopeAtOnce(scope)) {
       EXPECT_TRUE(runtime().EndScope(scope).ok());
     }
