@@ -10,16 +10,8 @@
 #include "commpool/import.h"
 #include "commpool/pool.h"
 
+namespace commpool {
 namespace {
-
-using commpool::Buffer;
-using commpool::Import;
-using commpool::ImportedBlock;
-using commpool::MiB;
-using commpool::Pool;
-using commpool::Result;
-using commpool::StatusCode;
-using commpool::Writes;
 
 static_assert(!std::is_copy_constructible_v<Import> && !std::is_copy_assignable_v<Import>);
 static_assert(std::is_nothrow_move_constructible_v<Import>);
@@ -76,14 +68,15 @@ TEST_F(ImportSkin, ATicketOpensAPoolInAnotherProcess) {
   const Buffer block = pool.allocate(MiB(1), nullptr).value();
   const std::string ticket = pool.share(block.data()).value();
   EXPECT_EQ(Import::open(ticket).status().code(), StatusCode::kFailedPrecondition) << "its own process has the pool";
-  ASSERT_TRUE(commpool::begin_update(block.data()).ok());
-  EXPECT_EQ(commpool::begin_update(block.data()).code(), StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(commpool::end_update(block.data(), nullptr).ok());
+  ASSERT_TRUE(begin_update(block.data()).ok());
+  EXPECT_EQ(begin_update(block.data()).code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(end_update(block.data(), nullptr).ok());
   EXPECT_EQ(Tell(ticket, block.data()), 0);
   EXPECT_NE(pool.share().value(), ticket) << "the pool's own ticket names no block";
   EXPECT_EQ(Import::open("no ticket").status().code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(pool.share(block.data(), Writes::kEnded).ok());
-  EXPECT_EQ(commpool::begin_update(block.data()).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(begin_update(block.data()).code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
+}  // namespace commpool

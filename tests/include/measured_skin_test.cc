@@ -8,20 +8,16 @@
 #include "commpool/pool.h"
 #include "commpool/runtime.h"
 
+namespace commpool {
 namespace {
 
-using commpool::DriverCall;
-using commpool::MiB;
-using commpool::Pool;
-using commpool::StatusCode;
-
 TEST(MeasuredSkin, ListsTheDriversFunctionsThatWereCalled) {
-  EXPECT_EQ(commpool::driver_calls().status().code(), StatusCode::kFailedPrecondition) << "nothing is measured";
-  ASSERT_TRUE(commpool::initialize(commpool::DriverKind::kAuto, commpool::Measure::kCalls).ok());
+  EXPECT_EQ(driver_calls().status().code(), StatusCode::kFailedPrecondition) << "nothing is measured";
+  ASSERT_TRUE(initialize(DriverKind::kAuto, Measure::kCalls).ok());
 
   Pool pool = Pool::create({}).value();
   ASSERT_TRUE(pool.reserve(MiB(2)).ok());
-  const std::vector<DriverCall> calls = commpool::driver_calls().value();
+  const std::vector<DriverCall> calls = driver_calls().value();
   ASSERT_FALSE(calls.empty());
   std::uint64_t mapped = 0;
   for (const DriverCall& call : calls) {
@@ -33,3 +29,4 @@ TEST(MeasuredSkin, ListsTheDriversFunctionsThatWereCalled) {
 }
 
 }  // namespace
+}  // namespace commpool

@@ -1,36 +1,22 @@
-// The header-only C++ classes over the shared library: buffers, pools and scopes own what they made. Compiled as C++17
-// and as C++20.
+// The header-only C++ classes over the shared library: buffers, pools, scopes and the holders of a device's memory own
+// what they made. Compiled as C++17 and as C++20.
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "commpool/buffer.h"
 #include "commpool/capture.h"
+#include "commpool/device.h"
 #include "commpool/pool.h"
 #include "commpool/scope.h"
 #include "commpool/status.h"
 
+namespace commpool {
 namespace {
-
-using commpool::Alignment;
-using commpool::allocate;
-using commpool::Buffer;
-using commpool::CaptureScope;
-using commpool::Error;
-using commpool::Exhaustion;
-using commpool::Filter;
-using commpool::KiB;
-using commpool::MiB;
-using commpool::PlainFunctions;
-using commpool::Pool;
-using commpool::PoolOptions;
-using commpool::PoolScope;
-using commpool::Result;
-using commpool::ScopeOptions;
-using commpool::Status;
-using commpool::StatusCode;
 
 static_assert((__cplusplus / 100) % 100 == (COMMPOOL_TEST_STANDARD == 17 ? 17 : 20), "compiled as another standard");
 static_assert(!std::is_copy_constructible_v<Buffer> && !std::is_copy_assignable_v<Buffer>);
@@ -39,11 +25,10 @@ static_assert(!std::is_copy_constructible_v<PoolScope> && !std::is_move_assignab
 static_assert(!std::is_constructible_v<Buffer, void*, std::uint64_t>, "a block is adopted by name");
 static_assert(std::is_nothrow_move_constructible_v<Buffer> && std::is_nothrow_move_constructible_v<Pool>);
 
-Pool MakePool(const char* name = "skin") {
-  PoolOptions options;
-  options.name = name;
-  return Pool::create(options).value();
-}
+static_assert(!std::is_copy_constructible_v<MemoryHolder> && !std::is_copy_assignable_v<MemoryHolder>);
+static_assert(std::is_nothrow_move_constructible_v<MemoryHolder>);
+
+Pool MakePool() { return Pool::create({}).value(); }
 
 uint64_t Blocks(const Pool& pool) { return pool.stats().value().allocated_blocks.current; }
 
@@ -181,15 +166,14 @@ TEST(PoolSkin, GivesFunctionsThatAllocateFromIt) {
 TEST(PoolSkin, RefusesBadOptionsByName) {
   PoolOptions options;
   options.alignment_bytes = 3;
-  Result<Pool> pool = Pool::create(options);
-  ASSERT_FALSE(pool.ok());
-  EXPECT_EQ(pool.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(pool.status().message().find("alignment_bytes"), std::string::npos) << pool.status().message();
+  const Status refused = Pool::create(options).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("alignment_bytes"), std::string::npos) << refused.message();
 }
 
 TEST(ScopeSkin, RoutesWhatItsFilterCatches) {
-  Pool outer = MakePool("outer");
-  Pool inner = MakePool("inner");
+  Pool outer = MakePool();
+  Pool inner = MakePool();
   const PoolScope outer_scope(outer);
   Buffer in_outer = allocate(KiB(1), nullptr, 0).value();
   {
@@ -245,12 +229,12 @@ TEST(ScopeSkin, BeginsWithoutAnException) {
 
 TEST(ScopeSkin, ServesWhatItCatchesAlone) {
   Pool pool = MakePool();
-  EXPECT_EQ(commpool::allocate_in_scope(KiB(1), nullptr, 0).value().data(), nullptr) << "no scope is open";
+  EXPECT_EQ(allocate_in_scope(KiB(1), nullptr, 0).value().data(), nullptr) << "no scope is open";
   const PoolScope scope(pool);
-  const Buffer caught = commpool::allocate_in_scope(KiB(1), nullptr, 0).value();
+  const Buffer caught = allocate_in_scope(KiB(1), nullptr, 0).value();
   EXPECT_NE(caught.data(), nullptr);
   EXPECT_EQ(Blocks(pool), 1u);
-  EXPECT_EQ(commpool::allocate_in_scope(0, nullptr, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(allocate_in_scope(0, nullptr, 0).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(CaptureSkin, BeginsWithAnExceptionOrWithout) {
@@ -295,19 +279,113 @@ TEST(StatusSkin, ThrowsOnlyWhereItIsNotOk) {
 TEST(WindowSkin, FindsNoneOfAFixedPool) {
   Pool pool = MakePool();
   Buffer buffer = pool.allocate(1000, nullptr).value();
-  EXPECT_EQ(commpool::window_of(buffer.data(), nullptr).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(commpool::window_of(nullptr, nullptr).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(window_of(buffer.data(), nullptr).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(window_of(nullptr, nullptr).status().code(), StatusCode::kNotFound);
 }
 
 TEST(NvlsSkin, SaysWhyItCannotBeAsked) {
   Pool pool = MakePool();
   Buffer buffer = pool.allocate(1000, nullptr).value();
-  EXPECT_EQ(commpool::nvls_eligible(buffer.data(), 0, nullptr).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(commpool::nvls_eligible(nullptr, 1, nullptr).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(nvls_eligible(buffer.data(), 0, nullptr).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(nvls_eligible(nullptr, 1, nullptr).status().code(), StatusCode::kNotFound);
 }
 
 TEST(StreamSkin, DefaultStreamsAreNotReleased) {
-  EXPECT_EQ(commpool::release_stream(nullptr).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(release_stream(nullptr).code(), StatusCode::kInvalidArgument);
+}
+
+// The message of a request on a device of 141 GiB that is too full.
+std::string OutOfMemory() {
+  Pool pool = Pool::create({}).value();
+  const Buffer held = pool.allocate(GiB(100), nullptr).value();
+  const Status status = pool.allocate(GiB(90), nullptr).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  return status.message();
+}
+bool IsNamed(const std::string& name) { return OutOfMemory().find("\n  " + name + " ") != std::string::npos; }
+
+HolderOptions Named(const char* name) {
+  HolderOptions options;
+  options.name = name;
+  return options;
+}
+
+TEST(DeviceSkin, LimitsThePoolsOfADevice) {
+  Pool pool = MakePool();
+  ASSERT_TRUE(set_device_limit(0, MiB(8)).ok());
+  EXPECT_EQ(pool.reserve(MiB(16)).code(), StatusCode::kOutOfMemory);
+  ASSERT_TRUE(set_device_limit(0, UINT64_MAX).ok());
+  EXPECT_TRUE(pool.reserve(MiB(16)).ok());
+  EXPECT_EQ(set_device_limit(99, MiB(8)).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(HolderSkin, IsAskedForWhatIsMissing) {
+  int device = -1;
+  std::uint64_t bytes = 0;
+  HolderOptions options = Named("framework");
+  options.cached_bytes = [](int) { return MiB(3); };
+  options.release = [&](int asked_device, std::uint64_t asked_bytes) -> std::uint64_t {
+    device = asked_device;
+    bytes = asked_bytes;
+    return 0;
+  };
+  const MemoryHolder holder = MemoryHolder::add(std::move(options)).value();
+  const std::string message = OutOfMemory();
+  EXPECT_NE(message.find("3 MiB", message.find("\n  framework ")), std::string::npos) << message;
+  EXPECT_EQ(device, 0);
+  EXPECT_EQ(bytes, GiB(90));
+}
+
+TEST(HolderSkin, EndsWithItsLife) {
+  {
+    const MemoryHolder holder = MemoryHolder::add(Named("short")).value();
+    EXPECT_TRUE(IsNamed("short"));
+  }
+  EXPECT_FALSE(IsNamed("short"));
+}
+
+TEST(HolderSkin, EndsOnceWhereItIsRemoved) {
+  MemoryHolder holder = MemoryHolder::add(Named("removed")).value();
+  EXPECT_TRUE(holder.remove().ok());
+  EXPECT_FALSE(IsNamed("removed"));
+  EXPECT_TRUE(holder.remove().ok()) << "there is nothing left to remove";
+}
+
+TEST(HolderSkin, MovesWithItsFunctions) {
+  HolderOptions options = Named("moved");
+  int asked = 0;
+  options.cached_bytes = [&asked](int) -> std::uint64_t { return ++asked, 0; };
+  MemoryHolder source = MemoryHolder::add(std::move(options)).value();
+  MemoryHolder target(std::move(source));
+  MemoryHolder assigned = MemoryHolder::add(Named("first")).value();
+  assigned = std::move(target);
+  EXPECT_TRUE(IsNamed("moved"));
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(assigned.remove().ok());
+  EXPECT_FALSE(IsNamed("moved"));
+}
+
+TEST(HolderSkin, ThatThrowsGivesNothing) {
+  HolderOptions options = Named("thrower");
+  options.cached_bytes = [](int) -> std::uint64_t { throw std::runtime_error("cached"); };
+  options.release = [](int, std::uint64_t) -> std::uint64_t { throw std::runtime_error("release"); };
+  const MemoryHolder holder = MemoryHolder::add(std::move(options)).value();
+  EXPECT_TRUE(IsNamed("thrower"));
+}
+
+TEST(HolderSkin, IsNotRemovedByItsOwnFunction) {
+  MemoryHolder* self = nullptr;
+  Status removed;
+  HolderOptions options = Named("self");
+  options.release = [&](int, std::uint64_t) -> std::uint64_t {
+    removed = self->remove();
+    return 0;
+  };
+  MemoryHolder holder = MemoryHolder::add(std::move(options)).value();
+  self = &holder;
+  EXPECT_TRUE(IsNamed("self"));
+  EXPECT_EQ(removed.code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
+}  // namespace commpool

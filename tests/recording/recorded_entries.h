@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,12 +54,13 @@ struct Recording {
   std::map<uint64_t, std::string> texts;
   uint64_t damaged_pages = 0;
 
-  // All entries of a kind, the retold ones too.
+  // All entries of a kind, the retold ones too; or those of one chapter.
   template <typename Entry>
-  std::vector<Entry> All() const {
+  std::vector<Entry> All(std::optional<uint64_t> chapter = {}) const {
     std::vector<Entry> all;
     for (const Recorded& one : entries) {
-      if (const auto* entry = std::get_if<Entry>(&one.entry)) all.push_back(*entry);
+      const auto* entry = std::get_if<Entry>(&one.entry);
+      if (entry != nullptr && one.chapter == chapter.value_or(one.chapter)) all.push_back(*entry);
     }
     return all;
   }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -37,9 +38,28 @@ class RecorderTest : public ::testing::Test {
     getrlimit(RLIMIT_FSIZE, &before);
     const rlimit one_page = {kPageBytes, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &one_page);
-    for (uint64_t call = 0; call < 20000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
+    RecordCalls(0, 20000);
     recorder_.Flush();
     setrlimit(RLIMIT_FSIZE, &before);
+  }
+  void RecordCalls(uint64_t first, uint64_t end) {
+    for (uint64_t call = first; call < end; ++call) recorder_.Record(Call{.pool = 99, .number = call});
+  }
+  // A pool with a segment and a block.
+  static void RecordWeights(const PoolRecorder& pool) {
+    pool.Made("weights", "cuda, fixed", 0, {});
+    pool.Tell(SegmentMade{.address = 1 << 21, .bytes = 1 << 21});
+    pool.Served(1 << 21, 4096, 4096, 5);
+  }
+  static uint64_t LostIn(const Recording& read) {
+    uint64_t lost = 0;
+    for (const Lost& some : read.All<Lost>()) lost += some.entries;
+    return lost;
+  }
+  static void OnThreads(uint64_t count, const std::function<void(uint64_t thread)>& work) {
+    std::vector<std::thread> threads;
+    for (uint64_t thread = 0; thread < count; ++thread) threads.emplace_back(work, thread);
+    for (std::thread& thread : threads) thread.join();
   }
 
   const Folder folder_;
@@ -80,17 +100,12 @@ TEST_F(RecorderTest, ThreadsLoseNothing) {
   Start();
   constexpr uint64_t kThreads = 4;
   constexpr uint64_t kEach = 20000;
-  std::vector<std::thread> threads;
-  for (uint64_t thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      for (uint64_t call = 0; call < kEach; ++call) recorder_.Record(Call{.pool = thread, .number = call});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(kThreads, [&](uint64_t thread) {
+    for (uint64_t call = 0; call < kEach; ++call) recorder_.Record(Call{.pool = thread, .number = call});
+  });
   std::vector<uint64_t> next(kThreads, 0);
-  uint64_t lost = 0;
   const Recording read = Stopped();
-  for (const Lost& some : read.All<Lost>()) lost += some.entries;
+  const uint64_t lost = LostIn(read);
   for (const Call& call : read.All<Call>()) {
     EXPECT_TRUE(lost > 0 || call.number == next[call.pool]) << call.number;
     ++next[call.pool];
@@ -103,33 +118,24 @@ TEST_F(RecorderTest, ThreadsLoseNothing) {
 TEST_F(RecorderTest, AChapterRetellsWhatLivesAndItsTexts) {
   Start(RecordingFile::kFewestPages * kPageBytes);
   const PoolRecorder pool(recorder_);
-  pool.Made("weights", "cuda, fixed", 0, {});
-  pool.Tell(SegmentMade{.address = 1 << 21, .bytes = 1 << 21});
-  pool.Served(1 << 21, 4096, 4096, 5);
+  RecordWeights(pool);
   Span open = pool.Began(SpanKind::kSleep, "sleep");
-  // Far more than the file holds.
-  for (uint64_t call = 0; call < 400000; ++call) recorder_.Record(Call{.pool = 99, .number = call});
+  RecordCalls(0, 400000);  // far more than the file holds
   const Recording read = Stopped();
   EXPECT_GT(read.entries.front().page, 1u) << "the first page is still there: record more";
   const uint64_t chapter = read.entries.back().chapter;
   std::set<uint64_t> texts;
-  uint64_t pools = 0;
-  uint64_t blocks = 0;
-  uint64_t spans = 0;
   for (const auto& one : read.entries) {
     if (one.chapter != chapter) continue;
     if (const auto* text = std::get_if<Text>(&one.entry)) texts.insert(text->number);
     if (const auto* made = std::get_if<PoolMade>(&one.entry)) {
-      ++pools;
       EXPECT_TRUE(texts.contains(made->name) && texts.contains(made->kind)) << "told before it is named";
       EXPECT_GT(made->age, 0u);
     }
-    if (std::holds_alternative<BlockServed>(one.entry)) ++blocks;
-    if (std::holds_alternative<SpanBegan>(one.entry)) ++spans;
   }
-  EXPECT_EQ(pools, 1u);
-  EXPECT_EQ(blocks, 1u);
-  EXPECT_EQ(spans, 1u);
+  EXPECT_EQ(read.All<PoolMade>(chapter).size(), 1u);
+  EXPECT_EQ(read.All<BlockServed>(chapter).size(), 1u);
+  EXPECT_EQ(read.All<SpanBegan>(chapter).size(), 1u);
 }
 
 // The writer waits in its sample meanwhile, so that the pages in memory fill up.
@@ -138,27 +144,18 @@ TEST_F(RecorderTest, AChapterKnowsWhatHappenedWhileEntriesWereLost) {
   const RecorderOptions options{.directory = folder_.path(), .limit_bytes = RecordingFile::kFewestPages * kPageBytes};
   ASSERT_TRUE(recorder_.Start(options, [&] { holds.wait(true); }).ok());
   const PoolRecorder pool(recorder_);
-  pool.Made("weights", "cuda, fixed", 0, {});
-  pool.Tell(SegmentMade{.address = 1 << 21, .bytes = 1 << 21});
-  pool.Served(1 << 21, 4096, 4096, 5);
-  const auto call_often = [&] {
-    for (uint64_t call = 0; call < 400000; ++call) recorder_.Record(Call{.pool = 99, .number = call});
-  };
-  call_often();  // more than the pages in memory hold
+  RecordWeights(pool);
+  RecordCalls(0, 400000);  // more than the pages in memory hold
   pool.Freed(1 << 21);
   pool.Served(3 << 20, 4096, 4096, 5);
   holds = false;
   holds.notify_all();
   recorder_.Flush();
-  call_often();
+  RecordCalls(0, 400000);
   const Recording read = Stopped();
-  const uint64_t chapter = read.entries.back().chapter;
-  std::set<uint64_t> blocks;
-  for (const auto& one : read.entries) {
-    if (one.chapter != chapter) continue;
-    if (const auto* served = std::get_if<BlockServed>(&one.entry)) blocks.insert(served->address);
-  }
-  EXPECT_EQ(blocks, std::set<uint64_t>{3 << 20});
+  const auto blocks = read.All<BlockServed>(read.entries.back().chapter);
+  ASSERT_EQ(blocks.size(), 1u);
+  EXPECT_EQ(blocks[0].address, uint64_t{3} << 20);
 }
 
 TEST_F(RecorderTest, ASpanEndsWithItsFailure) {
@@ -198,7 +195,7 @@ TEST_F(RecorderTest, EachChapterTellsTheCountersOnce) {
     pool.Small(512, 7, 3);
   };
   slice();
-  for (uint64_t call = 0; call < 400000; ++call) recorder_.Record(Call{.pool = 99, .number = call});
+  RecordCalls(0, 400000);
   slice();
   slice();
   const Recording read = Stopped();
@@ -239,21 +236,19 @@ TEST_F(RecorderTest, IsWholeAfterAKillUpToWhatWasWritten) {
 TEST_F(RecorderTest, AFullDiskLosesEntriesAndTellsHowManyWhenThereIsRoom) {
   Start();
   RecordOnAFullDisk();
-  for (uint64_t call = 20000; call < 40000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
+  RecordCalls(20000, 40000);
   const Recording read = Stopped();
-  uint64_t lost = 0;
-  for (const Lost& some : read.All<Lost>()) lost += some.entries;
-  EXPECT_GT(lost, 0u);
-  EXPECT_EQ(lost + read.All<Call>().size(), 40000u);
+  EXPECT_GT(LostIn(read), 0u);
+  EXPECT_EQ(LostIn(read) + read.All<Call>().size(), 40000u);
 }
 
 // A reader skips what follows a missing page, up to the next chapter.
 TEST_F(RecorderTest, AChapterBeginsOnceADiskThatWasFullTakesPagesAgain) {
   Start();
   RecordOnAFullDisk();
-  recorder_.Record(Call{.pool = 1, .number = 20000});
+  RecordCalls(20000, 20001);
   recorder_.Flush();
-  recorder_.Record(Call{.pool = 1, .number = 20001});
+  RecordCalls(20001, 20002);
   const Recording read = Stopped();
   std::set<uint64_t> pages;
   for (const auto& one : read.entries) pages.insert(one.page);
@@ -295,13 +290,9 @@ TEST_F(RecorderTest, TakesOneSampleAtATime) {
     inside.fetch_sub(1);
   };
   ASSERT_TRUE(recorder_.Start({.directory = folder_.path()}, sample).ok());
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 4; ++thread) {
-    threads.emplace_back([&] {
-      for (int call = 0; call < 200; ++call) recorder_.Flush();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(4, [&](uint64_t) {
+    for (int call = 0; call < 200; ++call) recorder_.Flush();
+  });
   recorder_.Stop();
   EXPECT_FALSE(together);
 }

@@ -6,8 +6,8 @@
 
 #include <array>
 #include <string>
-#include <utility>
 
+#include "tests/base/expect_status.h"
 #include "tests/recording/recorded_entries.h"
 
 namespace commpool::internal::recording {
@@ -19,11 +19,10 @@ using testing::Recording;
 
 class RecordingFileTest : public ::testing::Test {
  protected:
-  RecordingFile Make(uint64_t limit_bytes) {
+  RecordingFile Make(uint64_t limit_bytes = 1 << 20) { return MakeIn(folder_.path(), limit_bytes).value(); }
+  static Result<RecordingFile> MakeIn(const std::string& directory, uint64_t limit_bytes = 1 << 20) {
     return RecordingFile::Make(
-               folder_.path(),
-               {.process = 1, .limit_bytes = limit_bytes, .host = "here", .program = "test", .boot = "once"})
-        .value();
+        directory, {.process = 1, .limit_bytes = limit_bytes, .host = "here", .program = "test", .boot = "once"});
   }
   // A page with one entry, the end of a span with the page's number.
   static std::string OnePage(uint64_t number) {
@@ -40,7 +39,7 @@ class RecordingFileTest : public ::testing::Test {
 };
 
 TEST_F(RecordingFileTest, SaysWhoseItIs) {
-  const RecordingFile file = Make(1 << 20);
+  const RecordingFile file = Make();
   const Recording read = ReadRecording(file.path());
   EXPECT_EQ(read.facts.host, "here");
   EXPECT_EQ(read.facts.limit_bytes, uint64_t{1} << 20);
@@ -57,7 +56,7 @@ TEST_F(RecordingFileTest, NeverGrowsPastItsLimitAndKeepsTheNewest) {
 }
 
 TEST_F(RecordingFileTest, APageCanBeWrittenInParts) {
-  RecordingFile file = Make(1 << 20);
+  RecordingFile file = Make();
   const std::string first = OnePage(1);
   ASSERT_TRUE(file.Write(Header(1), first, 0).ok());
   EXPECT_EQ(ReadRecording(file.path()).All<SpanEnded>().size(), 1u);
@@ -66,7 +65,7 @@ TEST_F(RecordingFileTest, APageCanBeWrittenInParts) {
 }
 
 TEST_F(RecordingFileTest, APageOfWhichOnlyTheEntriesWereWrittenIsAsItWasBefore) {
-  RecordingFile file = Make(1 << 20);
+  RecordingFile file = Make();
   const std::string first = OnePage(1);
   ASSERT_TRUE(file.Write(Header(1), first, 0).ok());
   {
@@ -82,27 +81,19 @@ TEST_F(RecordingFileTest, APageOfWhichOnlyTheEntriesWereWrittenIsAsItWasBefore) 
 TEST_F(RecordingFileTest, APathThatIsNoDirectoryIsRefused) {
   const std::string path = folder_.path() + "/file";
   std::ofstream(path) << "text";
-  const auto refused =
-      RecordingFile::Make(path, {.limit_bytes = 1 << 20, .host = "here", .program = "test", .boot = "once"});
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(refused.status().message().find(path), std::string::npos) << refused.status().message();
+  ExpectFailure(MakeIn(path).status(), StatusCode::kInvalidArgument, path);
 }
 
 TEST_F(RecordingFileTest, ADirectoryWithAnyNameIsOneLineOfAnError) {
-  const auto refused = RecordingFile::Make("/no/\n\x1b[31m", {.host = "here", .program = "test", .boot = "once"});
+  const auto refused = MakeIn("/no/\n\x1b[31m");
   EXPECT_NE(refused.status().message().find("/no/\\n\\x1b[31m"), std::string::npos) << refused.status().message();
 }
 
-TEST_F(RecordingFileTest, MakesTheDirectoryWhereItIsMissing) {
-  EXPECT_TRUE(RecordingFile::Make(folder_.path() + "/new",
-                                  {.limit_bytes = 1 << 20, .host = "here", .program = "test", .boot = "once"})
-                  .ok());
-}
+TEST_F(RecordingFileTest, MakesTheDirectoryWhereItIsMissing) { ExpectOk(MakeIn(folder_.path() + "/new").status()); }
 
 // The system refuses a write past a limit as it refuses one to a full disk.
 TEST_F(RecordingFileTest, AFullDiskIsAnErrorAndWhatWasWrittenStays) {
-  RecordingFile file = Make(1 << 20);
+  RecordingFile file = Make();
   ASSERT_TRUE(file.Write(Header(1), OnePage(1), 0).ok());
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);

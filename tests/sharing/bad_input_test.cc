@@ -28,8 +28,7 @@ TEST_F(BadInput, AForgedTicketIsRefused) {
 }
 
 TEST_F(BadInput, ATicketOfAFreedBlockIsRefused) {
-  const uint64_t block = Allocate();
-  const std::string ticket = Share(block);
+  const auto [block, ticket] = ShareABlock();
   Good(owner_.Ask({Do::kFree, block}));
   EXPECT_EQ(Allocate(), block) << "the address serves again";
   Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
@@ -77,8 +76,7 @@ TEST_F(BadInput, AnImporterWithoutTheDeviceOrAccessToItIsRefused) {
   SharingProcess lonely("links=none");
   Good(lonely.Ask({Do::kOpenOnDevice, 0, 0, ticket}));
   ExpectRefusal(lonely.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_DRIVER_ERROR, "cuMemSetAccess");
-  Good(importer_.Ask({Do::kOpenOnDevice, 0, 0, ticket}));
-  Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
+  Carry(importer_, {{Do::kOpenOnDevice, 0, 0, ticket}, {Do::kBlock, 0, 0, ticket}});
 }
 
 TEST_F(BadInput, AnImporterWithoutDescriptorsImportsOnceItHasSome) {
@@ -98,8 +96,7 @@ TEST_F(BadInput, AnImporterWithoutDescriptorsImportsOnceItHasSome) {
   Good(importer_.Ask({Do::kOpen, 0, 0, Good(owner_.Ask({Do::kSharePool})).text}));
   Good(importer_.Ask({Do::kTakeDescriptors}));
   ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_OUT_OF_MEMORY, "no file descriptor left");
-  Good(importer_.Ask({Do::kGiveDescriptors}));
-  Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
+  Carry(importer_, {{Do::kGiveDescriptors}, {Do::kBlock, 0, 0, ticket}});
 }
 
 TEST_F(BadInput, AnOwnerWithoutDescriptorsServesOnceItHasSome) {
@@ -111,13 +108,11 @@ TEST_F(BadInput, AnOwnerWithoutDescriptorsServesOnceItHasSome) {
   EXPECT_NE(late.Ask({Do::kOpen, 50, 0, ticket}).status, COMMPOOL_OK);
   Good(owner_.Ask({Do::kGiveDescriptors}));
   Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
-  Good(late.Ask({Do::kOpen, 0, 0, ticket}));
-  Good(late.Ask({Do::kBlock, 0, 0, ticket}));
+  Carry(late, {{Do::kOpen, 0, 0, ticket}, {Do::kBlock, 0, 0, ticket}});
 }
 
 TEST_F(BadInput, AForkOfTheOwnerHoldsNobody) {
-  const uint64_t block = Allocate();
-  const uint64_t seen = Import(importer_, Share(block));
+  const auto [block, seen] = ImportABlock();
   Good(owner_.Ask({Do::kBeginUpdate, block}));
   const auto child = static_cast<pid_t>(Good(owner_.Ask({Do::kForkHolder})).number);
   owner_.Kill();
@@ -126,8 +121,7 @@ TEST_F(BadInput, AForkOfTheOwnerHoldsNobody) {
 }
 
 TEST_F(BadInput, AForkOfAnImporterHoldsNobody) {
-  const uint64_t block = Allocate();
-  const uint64_t seen = Import(importer_, Share(block));
+  const auto [block, seen] = ImportABlock();
   Good(importer_.Ask({Do::kBeginRead, seen}));
   const auto child = static_cast<pid_t>(Good(importer_.Ask({Do::kForkHolder})).number);
   importer_.Kill();
@@ -138,8 +132,7 @@ TEST_F(BadInput, AForkOfAnImporterHoldsNobody) {
 }
 
 TEST_F(BadInput, AnImporterThatStandsStillDelaysNobody) {
-  const uint64_t block = Allocate();
-  const std::string ticket = Share(block);
+  const auto [block, ticket] = ShareABlock();
   Write(block, 1);
   const uint64_t seen = Import(importer_, ticket);
   EXPECT_EQ(Read(importer_, seen), 1u);

@@ -1,5 +1,4 @@
 // Each side is killed again and again, whatever it is doing: nobody hangs, and nothing is left.
-#include "tests/driver/emulator_fixture.h"
 #include "tests/sharing/sharing_test.h"
 
 namespace commpool::internal::testing {
@@ -17,8 +16,7 @@ void BeginSomething(SharingProcess& importer, int time, const std::string& ticke
     case 1:
       return importer.Begin({Do::kBeginRead, seen});
     case 2:
-      Good(importer.Ask({Do::kBeginRead, seen}));
-      Good(importer.Ask({Do::kHoldStream}));
+      Carry(importer, {{Do::kBeginRead, seen}, {Do::kHoldStream}});
       return importer.Begin({Do::kEndRead, seen});
     case 3:
       return importer.Begin({Do::kRelease, seen});
@@ -28,8 +26,7 @@ void BeginSomething(SharingProcess& importer, int time, const std::string& ticke
 }
 
 TEST_F(KilledProcesses, ThatImportHoldNobodyAndLeaveNothing) {
-  const uint64_t block = Allocate();
-  const std::string ticket = Share(block);
+  const auto [block, ticket] = ShareABlock();
   Import(importer_, ticket);
   const uint64_t before = Good(owner_.Ask({Do::kDescriptors})).number;
   for (int time = 0; time < kTimes; ++time) {
@@ -65,8 +62,7 @@ TEST_F(KilledProcesses, ThatOwnHoldNobodyAndLeaveNothing) {
     if (read.status == COMMPOOL_OK) Good(importer_.Ask({Do::kEndRead, seen}));
     const commpool_status expected = time % 3 == 1 ? COMMPOOL_REMOTE_FAILURE : COMMPOOL_OK;
     EXPECT_EQ(read.status, expected) << read.text;
-    Good(importer_.Ask({Do::kRelease, seen}));
-    Good(importer_.Ask({Do::kClose}));
+    Carry(importer_, {{Do::kRelease, seen}, {Do::kClose}});
   }
   EXPECT_LE(Good(importer_.Ask({Do::kDescriptors})).number, before);
   Good(owner_.Ask({Do::kSharePool}));  // sweeps what nobody else has noticed

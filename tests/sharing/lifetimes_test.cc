@@ -13,11 +13,31 @@ constexpr uint64_t kSegment = 32 << 20;  // a block that fills a segment
 
 class Lifetimes : public SharingTest {
  protected:
+  using SharingTest::SharingTest;
+
   void ImportOne(uint64_t value) {
-    block_ = Allocate(kSegment);
-    ticket_ = Share(block_);
+    ShareOne(kSegment);
     Write(block_, value);
     seen_ = Import(importer_, ticket_);
+  }
+
+  // Whose import sleeps too.
+  void ImportSleeper(uint64_t value) {
+    ImportOne(value);
+    Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  }
+  void ShareOne(uint64_t bytes = 1 << 20) {
+    block_ = Allocate(bytes);
+    ticket_ = Share(block_);
+  }
+  void BeginReadThatWaits() {
+    importer_.Begin({Do::kBeginRead, seen_});
+    EXPECT_FALSE(importer_.HasAnswered());
+  }
+  // The last import of a freed block lets it go.
+  void ReleaseLast() {
+    Good(importer_.Ask({Do::kRelease, seen_}));
+    AwaitPending(0);
   }
 
   uint64_t block_ = 0;
@@ -45,13 +65,11 @@ TEST_F(Lifetimes, AFreedBlockServesAgainAfterTheLastImporterHasLetGo) {
 TEST_F(Lifetimes, ABlockServesAgainAfterTheImportersWorkOnTheDevice) {
   ImportOne(0x12);
   Good(owner_.Ask({Do::kFree, block_}));
-  Good(importer_.Ask({Do::kHoldStream}));
-  Good(importer_.Ask({Do::kRelease, seen_}));
+  Carry(importer_, {{Do::kHoldStream}, {Do::kRelease, seen_}});
   const uint64_t other = Import(importer_, Share(Allocate()));  // an answer from the owner: it has heard all before
   EXPECT_NE(other, seen_);
   EXPECT_EQ(Pending(), 1u);
-  Good(importer_.Ask({Do::kImport, 0, 1}));
-  Good(importer_.Ask({Do::kFreeStream}));
+  Carry(importer_, {{Do::kImport, 0, 1}, {Do::kFreeStream}});
   AwaitPending(0);
 }
 
@@ -59,13 +77,10 @@ TEST_F(Lifetimes, ABlockThatIsHeldTwiceServesAgainAfterTheWorkBehindBothReleases
   ImportOne(0x18);
   EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket_})).pointer, seen_);
   Good(owner_.Ask({Do::kFree, block_}));
-  Good(importer_.Ask({Do::kHoldStream}));
-  Good(importer_.Ask({Do::kRelease, seen_}));
-  Good(importer_.Ask({Do::kRelease, seen_, /*default stream=*/1}));
+  Carry(importer_, {{Do::kHoldStream}, {Do::kRelease, seen_}, {Do::kRelease, seen_, /*default stream=*/1}});
   Import(importer_, Share(Allocate()));  // an answer from the owner: it has heard all before
   EXPECT_EQ(Pending(), 1u);
-  Good(importer_.Ask({Do::kImport, 0, 1}));
-  Good(importer_.Ask({Do::kFreeStream}));
+  Carry(importer_, {{Do::kImport, 0, 1}, {Do::kFreeStream}});
   AwaitPending(0);
 }
 
@@ -78,8 +93,7 @@ TEST_F(Lifetimes, AnImporterThatClosesLetsItsBlocksGo) {
 }
 
 TEST_F(Lifetimes, AnImportThatWaitedTooLongHoldsNothing) {
-  block_ = Allocate();
-  ticket_ = Share(block_);
+  ShareOne();
   const std::string pool = Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO})).text;
   Good(importer_.Ask({Do::kOpen, /*deadline_ms=*/300, 0, pool}));
   owner_.Stop();
@@ -91,14 +105,12 @@ TEST_F(Lifetimes, AnImportThatWaitedTooLongHoldsNothing) {
 }
 
 TEST_F(Lifetimes, TheTicketsBlockIsHeldFromTheImportOn) {
-  block_ = Allocate();
-  ticket_ = Share(block_);
+  ShareOne();
   Good(importer_.Ask({Do::kOpen, 0, 0, ticket_}));
   Good(owner_.Ask({Do::kFree, block_}));
   EXPECT_EQ(Pending(), 1u);
   seen_ = Good(importer_.Ask({Do::kBlock, 0, 0, ticket_})).pointer;
-  Good(importer_.Ask({Do::kRelease, seen_}));
-  AwaitPending(0);
+  ReleaseLast();
   ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket_}), COMMPOOL_NOT_FOUND, "was freed");
 }
 
@@ -113,10 +125,7 @@ TEST_F(Lifetimes, AnImporterThatClosesBeforeItAskedForABlockLetsItGo) {
 
 TEST_F(Lifetimes, AnImporterThatDiesWhileItReadsLetsItsBlocksGo) {
   ImportOne(0x14);
-  Good(importer_.Ask({Do::kBeginRead, seen_}));
-  Good(importer_.Ask({Do::kHoldStream}));
-  Good(importer_.Ask({Do::kEndRead, seen_}));
-  Good(importer_.Ask({Do::kBeginRead, seen_}));
+  Carry(importer_, {{Do::kBeginRead, seen_}, {Do::kHoldStream}, {Do::kEndRead, seen_}, {Do::kBeginRead, seen_}});
   importer_.Kill();
   Write(block_, 0x15);
   Good(owner_.Ask({Do::kFree, block_}));
@@ -162,15 +171,13 @@ TEST_F(Lifetimes, AnOwnerThatClosesLeavesImportersTheirBlocks) {
   ExpectRefusal(other.Ask({Do::kOpen, 0, 0, ticket_}), COMMPOOL_NOT_FOUND, "the pool of the ticket has ended");
   Good(owner_.Ask({Do::kFree, block_}));
   EXPECT_EQ(Read(importer_, seen_), 0x24u);
-  Good(importer_.Ask({Do::kRelease, seen_}));
-  AwaitPending(0);
+  ReleaseLast();
   EXPECT_EQ(Good(owner_.Ask({Do::kTrim})).number, kSegment);
 }
 
 TEST_F(Lifetimes, AnOwnerThatDestroysThePoolLeavesImportersTheirBlocks) {
   ImportOne(0x29);
-  Good(owner_.Ask({Do::kDestroyPool}));
-  Good(owner_.Ask({Do::kFree, block_}));
+  Carry(owner_, {{Do::kDestroyPool}, {Do::kFree, block_}});
   EXPECT_EQ(Read(importer_, seen_), 0x29u);
   ExpectCalls(owner_, "cuMemUnmap", 0);
   Good(importer_.Ask({Do::kRelease, seen_}));
@@ -185,8 +192,7 @@ TEST_F(Lifetimes, AnOwnerThatEndsLeavesImportersWhatTheyMapped) {
   EXPECT_EQ(Read(importer_, seen_), 0x25u);
   EXPECT_EQ(Good(importer_.Ask({Do::kAddress, block_})).pointer, seen_) << "mapped before";
   ExpectRefusal(importer_.Ask({Do::kAddress, 4096}), COMMPOOL_REMOTE_FAILURE, "has ended");
-  Good(importer_.Ask({Do::kRelease, seen_}));
-  Good(importer_.Ask({Do::kClose}));
+  Carry(importer_, {{Do::kRelease, seen_}, {Do::kClose}});
 }
 
 TEST_F(Lifetimes, AnOwnerThatIsKilledLeavesImportersWhatTheyMapped) {
@@ -208,9 +214,7 @@ TEST_F(Lifetimes, AReadFailsWhereTheOwnerIsKilledWithinAnUpdate) {
 
 TEST_F(Lifetimes, AReadIsAnsweredWhereTheOwnerIsKilledBeforeItsUpdateHasRun) {
   ImportOne(0x28);
-  Good(owner_.Ask({Do::kBeginUpdate, block_}));
-  Good(owner_.Ask({Do::kHoldStream}));
-  Good(owner_.Ask({Do::kEndUpdate, block_}));
+  Carry(owner_, {{Do::kBeginUpdate, block_}, {Do::kHoldStream}, {Do::kEndUpdate, block_}});
   importer_.Begin({Do::kBeginRead, seen_});
   owner_.Kill();
   // On the emulator the record of a killed process is done; on hardware it never is.
@@ -221,14 +225,12 @@ TEST_F(Lifetimes, AReadIsAnsweredWhereTheOwnerIsKilledBeforeItsUpdateHasRun) {
 TEST_F(Lifetimes, AReadFailsAtOnceWhereTheBlockIsFreedWithinAnUpdate) {
   ImportOne(0x28);
   Good(owner_.Ask({Do::kBeginUpdate, block_}));
-  importer_.Begin({Do::kBeginRead, seen_});
-  EXPECT_FALSE(importer_.HasAnswered());
+  BeginReadThatWaits();
   Good(owner_.Ask({Do::kFree, block_}));
   ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "has freed the block within an update");
   EXPECT_EQ(owner_.Ask({Do::kEndUpdate, block_}).status, COMMPOOL_NOT_FOUND);
   ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_REMOTE_FAILURE, "neither old nor new");
-  Good(importer_.Ask({Do::kRelease, seen_}));
-  AwaitPending(0);
+  ReleaseLast();
 }
 
 TEST_F(Lifetimes, AReadFailsAtOnceWhereThePoolEndsWithinAnUpdateUntilThatEnds) {
@@ -236,20 +238,17 @@ TEST_F(Lifetimes, AReadFailsAtOnceWhereThePoolEndsWithinAnUpdateUntilThatEnds) {
     Good(owner_.Ask({Do::kMakePool}));
     ImportOne(0x28);
     Good(owner_.Ask({Do::kBeginUpdate, block_}));
-    importer_.Begin({Do::kBeginRead, seen_});
-    EXPECT_FALSE(importer_.HasAnswered());
+    BeginReadThatWaits();
     Good(owner_.Ask({end}));
     ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "has ended its pool within an update");
     if (end == Do::kDestroyPool) continue;
-    Good(owner_.Ask({Do::kFill, block_, 0x2b}));
-    Good(owner_.Ask({Do::kEndUpdate, block_}));
+    Carry(owner_, {{Do::kFill, block_, 0x2b}, {Do::kEndUpdate, block_}});
     EXPECT_EQ(Read(importer_, seen_), 0x2bu);
   }
 }
 
 TEST_F(Lifetimes, AReadThatWaitsEndsWhereAnotherThreadClosesTheImport) {
-  block_ = Allocate();
-  ticket_ = Share(block_);
+  ShareOne();
   Good(owner_.Ask({Do::kBeginUpdate, block_}));
   SharingWork here;
   for (int round = 0; round < 20; ++round) {
@@ -271,11 +270,9 @@ TEST_F(Lifetimes, AReadThatWaitsEndsWhereAnotherThreadClosesTheImport) {
 TEST_F(Lifetimes, AReadFailsAtOnceWhereThePoolEndsAsleep) {
   for (const Do end : {Do::kEndPool, Do::kDestroyPool}) {
     Good(owner_.Ask({Do::kMakePool}));
-    ImportOne(0x2c);
-    Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+    ImportSleeper(0x2c);
     Good(owner_.Ask({Do::kSleep}));
-    importer_.Begin({Do::kBeginRead, seen_});
-    EXPECT_FALSE(importer_.HasAnswered());
+    BeginReadThatWaits();
     Good(owner_.Ask({end}));
     ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "ended while it was asleep");
     ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_REMOTE_FAILURE, "its memory is gone");
@@ -297,8 +294,7 @@ TEST_F(Lifetimes, AnUpdateUnderALaterTicketIsReadAfterItsOwnerHasEnded) {
 
 TEST_F(Lifetimes, AnOwnerDoesNotSleepWhileItIsImported) {
   ImportOne(0x31);
-  const std::string name = "process " + std::to_string(importer_.process());
-  ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_FAILED_PRECONDITION, name + " has imported it");
+  ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_FAILED_PRECONDITION, Name() + " has imported it");
   EXPECT_EQ(Read(importer_, seen_), 0x31u);
   Good(importer_.Ask({Do::kClose}));
   while (owner_.Ask({Do::kSleep}).status != COMMPOOL_OK) {  // until its thread has heard of the close
@@ -308,13 +304,11 @@ TEST_F(Lifetimes, AnOwnerDoesNotSleepWhileItIsImported) {
 }
 
 TEST_F(Lifetimes, ImportsSleepTooAndWakeAtTheSameAddresses) {
-  ImportOne(0x32);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  ImportSleeper(0x32);
   for (const uint64_t value : {0x33, 0x34}) {
     Good(owner_.Ask({Do::kSleep}));
     EXPECT_EQ(importer_.Ask({Do::kFirstByte, seen_}).status, COMMPOOL_DRIVER_ERROR) << "it is not mapped";
-    importer_.Begin({Do::kBeginRead, seen_});
-    EXPECT_FALSE(importer_.HasAnswered());
+    BeginReadThatWaits();
     SharingProcess late;
     Good(late.Ask({Do::kOpen, 0, 0, ticket_}));
     ExpectRefusal(late.Ask({Do::kBlock, 0, 0, ticket_}), COMMPOOL_FAILED_PRECONDITION, "is asleep");
@@ -354,25 +348,19 @@ TEST_F(Lifetimes, AnImporterHearsAtOnceThatThePoolFallsAsleep) {
 
 // The owner keeps what it cannot name any more: the importer reads on.
 TEST_F(Lifetimes, ASleepKeepsWhatImportersHoldAlthoughTheOwnerHasFreedIt) {
-  ImportOne(0x37);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  ImportSleeper(0x37);
   Good(owner_.Ask({Do::kFree, block_}));
   for (int sleep = 0; sleep < 2; ++sleep) {
-    Good(owner_.Ask({Do::kSleep}));
-    Good(owner_.Ask({Do::kWake}));
+    Carry(owner_, {{Do::kSleep}, {Do::kWake}});
     EXPECT_EQ(Read(importer_, seen_), 0x37u) << sleep;
   }
-  Good(importer_.Ask({Do::kRelease, seen_}));
-  AwaitPending(0);
+  ReleaseLast();
   EXPECT_EQ(Allocate(kSegment), block_);
 }
 
 TEST_F(Lifetimes, ABlockThatIsFreedInSleepKeepsWhatImportersHold) {
-  ImportOne(0x38);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
-  Good(owner_.Ask({Do::kSleep}));
-  Good(owner_.Ask({Do::kFree, block_}));
-  Good(owner_.Ask({Do::kWake}));
+  ImportSleeper(0x38);
+  Carry(owner_, {{Do::kSleep}, {Do::kFree, block_}, {Do::kWake}});
   EXPECT_EQ(Read(importer_, seen_), 0x38u);
 }
 
@@ -393,15 +381,13 @@ TEST_F(Lifetimes, AnOwnerDoesNotSleepWhileAnImporterCaptures) {
     ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_FAILED_PRECONDITION, "is being captured");
     EXPECT_EQ(cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "the graph is whole";
   }
-  Good(owner_.Ask({Do::kSleep}));
-  Good(owner_.Ask({Do::kWake}));
+  Carry(owner_, {{Do::kSleep}, {Do::kWake}});
   if (graph != nullptr) cuda.cuGraphDestroy(graph);
   cuda.cuStreamDestroy(stream);
 }
 
 TEST_F(Lifetimes, AnImporterThatDiesInSleepIsForgotten) {
-  ImportOne(0x35);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  ImportSleeper(0x35);
   Good(owner_.Ask({Do::kSleep}));
   importer_.Kill();
   Good(owner_.Ask({Do::kWake}));
@@ -410,24 +396,21 @@ TEST_F(Lifetimes, AnImporterThatDiesInSleepIsForgotten) {
 
 class ImpatientSleeper : public Lifetimes {
  protected:
-  ImpatientSleeper() { Good(owner_.Ask({Do::kMakePool, 0, 0, "100"})); }
+  ImpatientSleeper() : Lifetimes("100") {}
 };
 
 TEST_F(ImpatientSleeper, StaysAwakeWhereAnImporterReads) {
-  ImportOne(0x37);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  ImportSleeper(0x37);
   Good(importer_.Ask({Do::kBeginRead, seen_}));
-  ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_DEADLINE_EXCEEDED, "process " + std::to_string(importer_.process()));
+  ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_DEADLINE_EXCEEDED, Name());
   EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, seen_})).number, 0x37u);
   Good(importer_.Ask({Do::kEndRead, seen_}));
-  Good(owner_.Ask({Do::kSleep}));
-  Good(owner_.Ask({Do::kWake}));
+  Carry(owner_, {{Do::kSleep}, {Do::kWake}});
   EXPECT_EQ(Read(importer_, seen_), 0x37u);
 }
 
 TEST_F(ImpatientSleeper, StaysAwakeWhereAnImportersDeviceIsBusy) {
-  ImportOne(0x39);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  ImportSleeper(0x39);
   Good(importer_.Ask({Do::kHoldStream}));
   EXPECT_EQ(owner_.Ask({Do::kSleep}).status, COMMPOOL_DEADLINE_EXCEEDED);
   // The importer goes on meanwhile.
@@ -441,8 +424,7 @@ TEST_F(ImpatientSleeper, StaysAwakeWhereAnImportersDeviceIsBusy) {
 
 // The importer stands still over a sleep that fails, and answers both while the owner falls asleep again.
 TEST_F(ImpatientSleeper, TakesALateAnswerForNoOtherSleeps) {
-  ImportOne(0x38);
-  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  ImportSleeper(0x38);
   for (int round = 0; round < 20; ++round) {
     importer_.Stop();
     ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_DEADLINE_EXCEEDED, "does not let the memory go");
@@ -463,12 +445,11 @@ TEST_F(ImpatientSleeper, TakesALateAnswerForNoOtherSleeps) {
 
 class HastySleeper : public Lifetimes {
  protected:
-  HastySleeper() { Good(owner_.Ask({Do::kMakePool, 0, 0, "1"})); }
+  HastySleeper() : Lifetimes("1") {}
 };
 
 TEST_F(HastySleeper, GivesNoBlockToAnImportThatItHasEnded) {
-  block_ = Allocate();
-  ticket_ = Share(block_);
+  ShareOne();
   Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
   Good(importer_.Ask({Do::kOpen, 0, 0, ticket_}));
   importer_.Stop();

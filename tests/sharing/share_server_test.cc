@@ -1,15 +1,20 @@
-// The owner's server meets callers that say nothing, say words that it does not know, or never listen.
+// The owner's server meets callers that say nothing, say words that it does not know, or never listen; and what ranks
+// offer each other through it.
 #include "src/library/sharing/share_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "src/library/driver/handles.h"
+#include "src/library/sharing/rank_offers.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {
@@ -70,21 +75,25 @@ class Stranger {
   PrivateSocket socket_;
 };
 
-class Server : public DriverTest {
+class ServerTest : public DriverTest {
  protected:
-  Server()
-      : context_(PrimaryContext::Retain(driver(), 0).value()),
-        current_(driver(), context_),
-        memory_(std::make_shared<NoMemory>()) {
+  ServerTest() {
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
     server_ = std::make_unique<ShareServer>(driver(), folder_);
-    ticket_ = Ticket::Parse(server_->SharePool(Facts(3), {}).value()).value();
   }
-  ~Server() override {
+  ~ServerTest() override {
     server_.reset();
     std::filesystem::remove_all(folder_);
   }
 
+  const PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
+  const ContextGuard current_{driver(), context_};
+  std::string folder_ = "/tmp/commpool-test-XXXXXX";
+  std::unique_ptr<ShareServer> server_;
+};
+
+class Server : public ServerTest {
+ protected:
   SharedPoolFacts Facts(uint64_t number) const { return {number, "pool", "", memory_, 1000}; }
   void ExpectItServes() {
     Stranger stranger(ticket_.socket);
@@ -97,12 +106,8 @@ class Server : public DriverTest {
     EXPECT_NE(answer->text.find(part), std::string::npos) << answer->text;
   }
 
-  PrimaryContext context_;
-  ContextGuard current_;
-  const std::shared_ptr<SharedMemory> memory_;
-  std::string folder_ = "/tmp/commpool-test-XXXXXX";
-  std::unique_ptr<ShareServer> server_;
-  Ticket ticket_;
+  const std::shared_ptr<SharedMemory> memory_ = std::make_shared<NoMemory>();
+  const Ticket ticket_ = Ticket::Parse(server_->SharePool(Facts(3), {}).value()).value();
 };
 
 TEST_F(Server, EndsAConnectionWithWordsThatItDoesNotKnow) {
@@ -177,6 +182,67 @@ TEST_F(Server, EndsWithItsSocket) {
   EXPECT_FALSE(stranger.Hear().has_value());
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
   EXPECT_EQ(server_->SharePool(Facts(4), {}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+// Descriptors that ranks offer each other: a caller that knows the secret gets them, as long as they are offered.
+class RankOffers : public ServerTest {
+ protected:
+  // Each is the reading end of a pipe that holds its number.
+  static std::vector<FileDescriptor> Numbered(char count) {
+    std::vector<FileDescriptor> made;
+    for (char number = 0; number < count; ++number) {
+      int ends[2] = {-1, -1};
+      EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      EXPECT_EQ(write(ends[1], &number, 1), 1);
+      close(ends[1]);
+      made.emplace_back(ends[0]);
+    }
+    return made;
+  }
+  RankOffer Offer(char count) { return server_->Offer(Numbered(count)).value(); }
+  static Result<FileDescriptor> Take(const OfferPlace& place, size_t number) {
+    return TakeOffered(place, number, DeadlineAfter(std::chrono::seconds(20)));
+  }
+};
+
+TEST_F(RankOffers, GoToEveryCallerThatKnowsTheSecret) {
+  const RankOffer first = Offer(3);
+  const RankOffer second = Offer(1);
+  EXPECT_NE(first.place.secret, second.place.secret);
+  for (const size_t number : {2, 0, 1}) {
+    const FileDescriptor taken = Take(first.place, number).value();
+    char read_number = -1;
+    EXPECT_EQ(read(taken.get(), &read_number, 1), 1);
+    EXPECT_EQ(static_cast<size_t>(read_number), number);
+  }
+  EXPECT_TRUE(Take(first.place, 0).ok());
+  EXPECT_TRUE(Take(second.place, 0).ok());
+}
+
+TEST_F(RankOffers, AreRefusedBeyondTheirEndAndWithoutTheSecret) {
+  const RankOffer offer = Offer(2);
+  ExpectFailure(Take(offer.place, 2).status(), StatusCode::kNotFound, "it offers nothing any more");
+  ExpectFailure(Take({offer.place.socket, {1, 2}}, 0).status(), StatusCode::kNotFound, "the secret is wrong");
+}
+
+TEST_F(RankOffers, EndWithTheirOwner) {
+  OfferPlace place;
+  {
+    const RankOffer offer = Offer(1);
+    place = offer.place;
+    EXPECT_TRUE(Take(place, 0).ok());
+  }
+  ExpectFailure(Take(place, 0).status(), StatusCode::kNotFound, "it offers nothing any more");
+}
+
+// As of a rank on another host, or in a container with files of its own.
+TEST_F(RankOffers, CannotBeTakenWhereNobodyListens) {
+  const RankOffer offer = Offer(1);
+  ExpectFailure(Take({folder_ + "/elsewhere", offer.place.secret}, 0).status(), StatusCode::kRemoteFailure,
+                "its process has ended");
+  server_->Stop();
+  ExpectFailure(Take(offer.place, 0).status(), StatusCode::kRemoteFailure, "its process has ended");
+  EXPECT_EQ(server_->Offer({}).status().code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -18,15 +18,10 @@ namespace {
 constexpr const char* kPeer = "--peer";
 constexpr size_t kMostBytes = 4096;
 
-std::string Text(const Order& order) {
+template <typename Message, typename Word>
+std::string Text(const Message& message, Word Message::*word) {
   std::ostringstream text;
-  text << static_cast<int>(order.what) << ' ' << order.pointer << ' ' << order.number << ' ' << order.text;
-  return text.str();
-}
-
-std::string Text(const Outcome& outcome) {
-  std::ostringstream text;
-  text << static_cast<int>(outcome.status) << ' ' << outcome.pointer << ' ' << outcome.number << ' ' << outcome.text;
+  text << static_cast<int>(message.*word) << ' ' << message.pointer << ' ' << message.number << ' ' << message.text;
   return text.str();
 }
 
@@ -58,7 +53,7 @@ void Serve(int socket) {
   while (Receive(socket, &text)) {
     Order order{Do::kMakePool};
     Parse(text, &Order::what, &order);
-    if (!Send(socket, Text(work.Carry(order)))) break;
+    if (!Send(socket, Text(work.Carry(order), &Outcome::status))) break;
   }
 }
 
@@ -78,7 +73,7 @@ SharingProcess::SharingProcess(const char* emulator) {
   close(ends[1]);
 }
 
-void SharingProcess::Begin(const Order& order) { EXPECT_TRUE(Send(socket_.get(), Text(order))); }
+void SharingProcess::Begin(const Order& order) { EXPECT_TRUE(Send(socket_.get(), Text(order, &Order::what))); }
 
 Outcome SharingProcess::Answer() {
   std::string text;

@@ -132,6 +132,15 @@ inline Outcome Good(Outcome outcome, const char* file = __builtin_FILE(), int li
   return outcome;
 }
 
+// Asks for these in turn; each must succeed.
+inline void Carry(SharingProcess& process, std::initializer_list<Order> orders, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  for (const Order& order : orders) {
+    SCOPED_TRACE("order " + std::to_string(1 + (&order - orders.begin())));
+    Good(process.Ask(order), file, line);
+  }
+}
+
 inline void ExpectRefusal(const Outcome& outcome, commpool_status status, const std::string& part,
                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   EXPECT_EQ(outcome.status, status) << file << ":" << line << ": " << outcome.text;

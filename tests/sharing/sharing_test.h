@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "tests/driver/emulator_fixture.h"
 #include "tests/sharing/sharing_process.h"
@@ -10,17 +11,28 @@ namespace commpool::internal::testing {
 
 class SharingTest : public ::testing::Test {
  protected:
-  // `deadline_ms`: of the owner's waits.
-  explicit SharingTest(const std::string& deadline_ms = {}) { Good(owner_.Ask({Do::kMakePool, 0, 0, deadline_ms})); }
+  // `deadline_ms`: of the owner's waits. `emulator`: the processes' COMMPOOL_EMULATOR, where that is another.
+  explicit SharingTest(const std::string& deadline_ms = {}, const char* emulator = nullptr)
+      : owner_(emulator), importer_(emulator) {
+    Good(owner_.Ask({Do::kMakePool, 0, 0, deadline_ms}));
+  }
 
   uint64_t Allocate(uint64_t bytes = 1 << 20) { return Good(owner_.Ask({Do::kAllocate, 0, bytes})).pointer; }
   std::string Share(uint64_t block, commpool_writes writes = COMMPOOL_WRITES_GO_ON) {
     return Good(owner_.Ask({Do::kShareBlock, block, writes})).text;
   }
+  // A block and its ticket.
+  std::pair<uint64_t, std::string> ShareABlock() {
+    const uint64_t block = Allocate();
+    return {block, Share(block)};
+  }
+  // A block, and where the importer has it.
+  std::pair<uint64_t, uint64_t> ImportABlock() {
+    const auto [block, ticket] = ShareABlock();
+    return {block, Import(importer_, ticket)};
+  }
   void Write(uint64_t block, uint64_t value) {
-    Good(owner_.Ask({Do::kBeginUpdate, block}));
-    Good(owner_.Ask({Do::kFill, block, value}));
-    Good(owner_.Ask({Do::kEndUpdate, block}));
+    Carry(owner_, {{Do::kBeginUpdate, block}, {Do::kFill, block, value}, {Do::kEndUpdate, block}});
   }
   // Imports the block of a ticket; returns where it is there.
   static uint64_t Import(SharingProcess& importer, const std::string& ticket, uint64_t deadline_ms = 0) {
@@ -42,6 +54,8 @@ class SharingTest : public ::testing::Test {
       EXPECT_EQ(Calls(process, call), expected) << call << " " << why;
     }
   }
+  // As a refusal of the owner's names the importer.
+  std::string Name() const { return "process " + std::to_string(importer_.process()); }
   uint64_t Pending() { return Good(owner_.Ask({Do::kPendingBlocks})).number; }
   // The owner hears of a block's release when its importer's thread tells it.
   void AwaitPending(uint64_t blocks) {

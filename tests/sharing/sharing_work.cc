@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "src/library/driver/loader.h"
+#include "tests/c_api/c_abi.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/sharing/sharing_process.h"
 
@@ -20,17 +21,22 @@ void* Pointer(const Order& order) { return reinterpret_cast<void*>(order.pointer
 
 Outcome Of(commpool_status status) { return {status, 0, 0, status == COMMPOOL_OK ? "" : commpool_last_error()}; }
 
-Outcome Of(commpool_status status, const void* pointer) {
+// By reference, for the call that answers `status` writes the pointer, or the number.
+Outcome Of(commpool_status status, void* const& pointer) {
   Outcome outcome = Of(status);
   outcome.pointer = reinterpret_cast<uint64_t>(pointer);
+  return outcome;
+}
+
+Outcome OfNumber(commpool_status status, const uint64_t& number) {
+  Outcome outcome = Of(status);
+  outcome.number = number;
   return outcome;
 }
 
 Outcome OfText(commpool_status status, const char* text) {
   return status == COMMPOOL_OK ? Outcome{status, 0, 0, text} : Of(status);
 }
-
-Outcome OfNumber(uint64_t number) { return {COMMPOOL_OK, 0, number, ""}; }
 
 Outcome OfCuda(CUresult result) {
   return {result == CUDA_SUCCESS ? COMMPOOL_OK : COMMPOOL_DRIVER_ERROR, 0, 0, "CUresult " + std::to_string(result)};
@@ -81,22 +87,19 @@ Outcome SharingWork::Carry(const Order& order) {
 
 Outcome SharingWork::WithPool(const Order& order) {
   char ticket[COMMPOOL_TICKET_BYTES];
+  void* pointer = nullptr;
+  uint64_t released = 0;
   switch (order.what) {
     case Do::kMakePool: {
-      commpool_pool_options options;
-      commpool_pool_options_init(&options);
-      options.name = "shared";
+      auto options = Named("shared");
       options.backing = static_cast<commpool_backing>(order.number % kOnDevice1);
       options.mode = static_cast<commpool_mode>(order.pointer);
       options.device = order.number >= kOnDevice1 ? 1 : 0;
       options.deadline_ms = order.text.empty() ? options.deadline_ms : std::stoull(order.text);
       return Of(commpool_pool_create(&options, &pool_));
     }
-    case Do::kAllocate: {
-      void* pointer = nullptr;
-      const commpool_status status = commpool_pool_allocate(pool_, order.number, stream_, &pointer);
-      return Of(status, pointer);
-    }
+    case Do::kAllocate:
+      return Of(commpool_pool_allocate(pool_, order.number, stream_, &pointer), pointer);
     case Do::kFree:
       return Of(commpool_free(Pointer(order)));
     case Do::kSharePool:
@@ -110,12 +113,8 @@ Outcome SharingWork::WithPool(const Order& order) {
       return Of(commpool_update_begin(Pointer(order)));
     case Do::kEndUpdate:
       return Of(commpool_update_end(Pointer(order), stream_));
-    case Do::kTrim: {
-      uint64_t released = 0;
-      Outcome outcome = Of(commpool_pool_trim(pool_, 0, &released));
-      outcome.number = released;
-      return outcome;
-    }
+    case Do::kTrim:
+      return OfNumber(commpool_pool_trim(pool_, 0, &released), released);
     case Do::kSleep:
       return Of(commpool_pool_sleep(pool_, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES));
     case Do::kWake:
@@ -131,8 +130,7 @@ Outcome SharingWork::WithPool(const Order& order) {
       for (size_t place = 0; place < count; ++place) {
         if (blocks.at(place).state == COMMPOOL_BLOCK_PENDING) ++outcome.number;
       }
-      commpool_statistics statistics;
-      commpool_statistics_init(&statistics);
+      auto statistics = Initialised(commpool_statistics_init);
       if (outcome.status == COMMPOOL_OK)
         outcome.status = commpool_pool_statistics(pool_, COMMPOOL_PEAKS_STAY, &statistics);
       outcome.pointer = statistics.allocated_bytes.current;
@@ -144,36 +142,23 @@ Outcome SharingWork::WithPool(const Order& order) {
 Outcome SharingWork::WithImport(const Order& order) {
   void* pointer = nullptr;
   switch (order.what) {
-    case Do::kOpen: {
-      commpool_import_options options;
-      commpool_import_options_init(&options);
-      options.addresses = static_cast<commpool_addresses>(order.number);
-      if (order.pointer != 0) options.deadline_ms = order.pointer;
-      Outcome outcome = Of(commpool_import_open(order.text.c_str(), &options, &import_));
-      outcome.number = import_;
-      opened_.push_back(import_);
-      return outcome;
-    }
+    case Do::kOpen:
     case Do::kOpenOnDevice: {
-      commpool_import_options options;
-      commpool_import_options_init(&options);
-      options.device = static_cast<int>(order.number);
-      Outcome outcome = Of(commpool_import_open(order.text.c_str(), &options, &import_));
-      outcome.number = import_;
+      auto options = Initialised(commpool_import_options_init);
+      if (order.what == Do::kOpen) options.addresses = static_cast<commpool_addresses>(order.number);
+      if (order.what == Do::kOpenOnDevice) options.device = static_cast<int>(order.number);
+      if (order.pointer != 0) options.deadline_ms = order.pointer;
+      const commpool_status status = commpool_import_open(order.text.c_str(), &options, &import_);
       opened_.push_back(import_);
-      return outcome;
+      return OfNumber(status, import_);
     }
     case Do::kImport:
       import_ = order.number;
       return {};
-    case Do::kBlock: {
-      const commpool_status status = commpool_import_block(import_, order.text.c_str(), &pointer, nullptr);
-      return Of(status, pointer);
-    }
-    case Do::kAddress: {
-      const commpool_status status = commpool_import_address(import_, Pointer(order), &pointer);
-      return Of(status, pointer);
-    }
+    case Do::kBlock:
+      return Of(commpool_import_block(import_, order.text.c_str(), &pointer, nullptr), pointer);
+    case Do::kAddress:
+      return Of(commpool_import_address(import_, Pointer(order), &pointer), pointer);
     case Do::kBeginRead:
       return Of(commpool_read_begin(import_, Pointer(order)));
     case Do::kEndRead:
@@ -219,7 +204,7 @@ Outcome SharingWork::WithStream(const Order& order) {
 Outcome SharingWork::WithDescriptors(const Order& order) {
   switch (order.what) {
     case Do::kDescriptors:
-      return OfNumber(CountDescriptors());
+      return OfNumber(COMMPOOL_OK, CountDescriptors());
     case Do::kTakeDescriptors:
       while (true) {
         FileDescriptor taken(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
@@ -232,13 +217,13 @@ Outcome SharingWork::WithDescriptors(const Order& order) {
       taken_.clear();
       return {};
     case Do::kCalls:
-      return OfNumber(CallCount(order.text.c_str()));
+      return OfNumber(COMMPOOL_OK, CallCount(order.text.c_str()));
     default: {
       const pid_t child = fork();
       if (child == 0) {
         while (true) pause();
       }
-      return OfNumber(static_cast<uint64_t>(child));
+      return OfNumber(COMMPOOL_OK, static_cast<uint64_t>(child));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "commpool/share.h"
+#include "tests/base/expect_status.h"
 
 namespace commpool::internal {
 namespace {
@@ -21,12 +22,6 @@ Ticket Full() {
   return ticket;
 }
 
-void ExpectRefusal(const std::string& text, StatusCode code, const std::string& part) {
-  const Status status = Ticket::Parse(text).status();
-  EXPECT_EQ(status.code(), code) << text;
-  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-}
-
 TEST(Tickets, ComeBackFromTheirText) {
   const Ticket ticket = Full();
   for (const char* const end : {"\r\n", "\t", " \n\n", " \t\r\n"}) {
@@ -34,16 +29,15 @@ TEST(Tickets, ComeBackFromTheirText) {
     EXPECT_TRUE(Ticket::Parse(end + ticket.Text()).ok());
   }
   EXPECT_FALSE(Ticket::Parse(" \r\n").ok());
-  const Result<Ticket> read = Ticket::Parse(ticket.Text() + " \n");
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->secret, ticket.secret);
-  EXPECT_EQ(read->process, ticket.process);
-  EXPECT_EQ(read->pool, ticket.pool);
-  EXPECT_EQ(read->device, ticket.device);
-  EXPECT_EQ(read->block, ticket.block);
-  EXPECT_EQ(read->address, ticket.address);
-  EXPECT_EQ(read->bytes, ticket.bytes);
-  EXPECT_EQ(read->socket, ticket.socket);
+  const Ticket read = Ticket::Parse(ticket.Text() + " \n").value();
+  EXPECT_EQ(read.secret, ticket.secret);
+  EXPECT_EQ(read.process, ticket.process);
+  EXPECT_EQ(read.pool, ticket.pool);
+  EXPECT_EQ(read.device, ticket.device);
+  EXPECT_EQ(read.block, ticket.block);
+  EXPECT_EQ(read.address, ticket.address);
+  EXPECT_EQ(read.bytes, ticket.bytes);
+  EXPECT_EQ(read.socket, ticket.socket);
 }
 
 TEST(Tickets, FitTheRoomOfPrograms) {
@@ -55,9 +49,10 @@ TEST(Tickets, FitTheRoomOfPrograms) {
 
 TEST(Tickets, ThatAreNoneAreRefused) {
   for (const char* const text : {"", "ticket", "commpool", "COMMPOOL-TICKET-1,0,0"}) {
-    ExpectRefusal(text, StatusCode::kInvalidArgument, "is no ticket of commpool");
+    SCOPED_TRACE(text);
+    ExpectFailure(Ticket::Parse(text).status(), StatusCode::kInvalidArgument, "is no ticket of commpool");
   }
-  ExpectRefusal("\x1b[2J\n", StatusCode::kInvalidArgument, "\\x1b[2J");
+  ExpectFailure(Ticket::Parse("\x1b[2J\n").status(), StatusCode::kInvalidArgument, "\\x1b[2J");
 }
 
 TEST(Tickets, ThatWereCutAnywhereAreRefused) {
@@ -65,7 +60,7 @@ TEST(Tickets, ThatWereCutAnywhereAreRefused) {
   for (size_t bytes = 0; bytes < text.size(); ++bytes) {
     EXPECT_EQ(Ticket::Parse(text.substr(0, bytes)).status().code(), StatusCode::kInvalidArgument) << bytes;
   }
-  ExpectRefusal(text.substr(0, 60), StatusCode::kInvalidArgument, "was cut or changed");
+  ExpectFailure(Ticket::Parse(text.substr(0, 60)).status(), StatusCode::kInvalidArgument, "was cut or changed");
 }
 
 TEST(Tickets, ThatWereChangedAnywhereAreRefused) {
@@ -80,9 +75,9 @@ TEST(Tickets, ThatWereChangedAnywhereAreRefused) {
 TEST(Tickets, OfANewerVersionSayThatTheyAre) {
   std::string text = Full().Text();
   text.replace(text.find("-1,"), 3, "-2,");
-  ExpectRefusal(text, StatusCode::kNotSupported, "a newer commpool");
+  ExpectFailure(Ticket::Parse(text).status(), StatusCode::kNotSupported, "a newer commpool");
   text.replace(text.find("-2,"), 3, "-99999999999999999999,");
-  ExpectRefusal(text, StatusCode::kInvalidArgument, "was cut or changed");
+  ExpectFailure(Ticket::Parse(text).status(), StatusCode::kInvalidArgument, "was cut or changed");
 }
 
 TEST(Tickets, KeepTheirSecretsOutOfMessages) {

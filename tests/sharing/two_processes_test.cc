@@ -1,4 +1,5 @@
-// What an importer has of a pool: its segments, later ones too, and single blocks; and what that costs.
+// What an importer has of a pool: its segments, later ones too, and single blocks; what that costs; and the order of
+// its reads and the owner's updates.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -13,15 +14,13 @@ constexpr uint64_t kMiB = 1 << 20;
 using TwoProcesses = SharingTest;
 
 TEST_F(TwoProcesses, SeeTheSameBytes) {
-  const uint64_t block = Allocate();
-  const std::string ticket = Share(block);
+  const auto [block, ticket] = ShareABlock();
   Write(block, 0x11);
   const uint64_t seen = Import(importer_, ticket);
   EXPECT_EQ(Read(importer_, seen), 0x11u);
   Write(block, 0x22);
   EXPECT_EQ(Read(importer_, seen), 0x22u);
-  Good(importer_.Ask({Do::kRelease, seen}));
-  Good(importer_.Ask({Do::kClose}));
+  Carry(importer_, {{Do::kRelease, seen}, {Do::kClose}});
   Good(owner_.Ask({Do::kFree, block}));
 }
 
@@ -32,8 +31,7 @@ TEST_F(TwoProcesses, MeetWhateverTheirRuntimeDirectoriesAre) {
   setenv("XDG_RUNTIME_DIR", usual.c_str(), 1);
   Good(other.Ask({Do::kMakePool}));
   const uint64_t block = Good(other.Ask({Do::kAllocate, 0, 4096})).pointer;
-  Good(other.Ask({Do::kFill, block, 7}));
-  Good(other.Ask({Do::kFirstByte, block}));
+  Carry(other, {{Do::kFill, block, 7}, {Do::kFirstByte, block}});
   EXPECT_EQ(Read(importer_, Import(importer_, Good(other.Ask({Do::kShareBlock, block, COMMPOOL_WRITES_ENDED})).text)),
             7u);
 }
@@ -93,8 +91,7 @@ TEST_F(TwoProcesses, ASegmentIsExportedOnceForAllImporters) {
 }
 
 TEST_F(TwoProcesses, ReadsBetweenUpdatesAskTheDriverNothingAtTheirBegin) {
-  const uint64_t block = Allocate();
-  const uint64_t seen = Import(importer_, Share(block));
+  const auto [block, seen] = ImportABlock();
   Write(block, 0x33);
   EXPECT_EQ(Read(importer_, seen), 0x33u);
   const uint64_t before = Calls(importer_, "cuEventQuery");
@@ -127,30 +124,26 @@ TEST_F(TwoProcesses, AnImportOpensTheOwnersRecordsForBlocksThatMayBeWritten) {
 }
 
 TEST_F(TwoProcesses, ABlockImportedAgainIsHeldUntilTheLastRelease) {
-  const uint64_t block = Allocate();
-  const std::string ticket = Share(block);
+  const auto [block, ticket] = ShareABlock();
   const uint64_t seen = Import(importer_, ticket);
   EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer, seen);
   Good(owner_.Ask({Do::kFree, block}));
   Good(importer_.Ask({Do::kRelease, seen}));
   EXPECT_EQ(Pending(), 1u);
   EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer, seen) << "it is held still";
-  Good(importer_.Ask({Do::kRelease, seen}));
-  Good(importer_.Ask({Do::kRelease, seen}));
+  Carry(importer_, {{Do::kRelease, seen}, {Do::kRelease, seen}});
   AwaitPending(0);
   ExpectRefusal(importer_.Ask({Do::kRelease, seen}), COMMPOOL_NOT_FOUND, "no block that this import holds");
 }
 
 TEST_F(TwoProcesses, AnImportTwiceIsTwoImports) {
-  const uint64_t block = Allocate();
-  const std::string ticket = Share(block);
+  const auto [block, ticket] = ShareABlock();
   Write(block, 0x44);
   const uint64_t first = Import(importer_, ticket);
   const uint64_t second = Import(importer_, ticket);
   EXPECT_NE(first, second);
   EXPECT_EQ(Read(importer_, second), 0x44u);
-  Good(importer_.Ask({Do::kClose}));
-  Good(importer_.Ask({Do::kImport, 0, 1}));
+  Carry(importer_, {{Do::kClose}, {Do::kImport, 0, 1}});
   EXPECT_EQ(Read(importer_, first), 0x44u);
 }
 
@@ -185,33 +178,134 @@ TEST_F(TwoProcesses, SegmentsLieAtTheOwnersAddressesWhereThoseAreFree) {
     ExpectRefusal(importer.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_FAILED_PRECONDITION,
                   "are not free in this process");
     Good(owner_.Ask({Do::kFree, block}));
-    Good(importer.Ask({Do::kImport, 0, 1}));
-    Good(importer.Ask({Do::kClose}));
+    Carry(importer, {{Do::kImport, 0, 1}, {Do::kClose}});
     return AwaitPending(0);
   }
   ADD_FAILURE() << kProcesses << " processes found the owner's addresses taken";
 }
 
+// Reads and updates of one block: neither begins within the other, on the device either.
+class UpdateOrder : public SharingTest {
+ protected:
+  UpdateOrder() : block_(Allocate()), ticket_(Share(block_)) {}
+
+  // The owner begins an update, and keeps the reads of others out, until the importer has done this.
+  void ExpectUpdateWaitsUntil(const Order& end) {
+    SharingProcess other;
+    const uint64_t seen = Import(other, ticket_, 200);
+    owner_.Begin({Do::kBeginUpdate, block_});
+    while (other.Ask({Do::kBeginRead, seen}).status == COMMPOOL_OK) Good(other.Ask({Do::kEndRead, seen}));
+    EXPECT_FALSE(owner_.HasAnswered());
+    Good(importer_.Ask(end));
+    Good(owner_.Answer());
+    Good(owner_.Ask({Do::kEndUpdate, block_}));
+  }
+
+  const uint64_t block_;
+  const std::string ticket_;
+};
+
+TEST_F(UpdateOrder, AnUpdateWaitsForReadsThatHaveNotEnded) {
+  const uint64_t seen = Import(importer_, ticket_);
+  Good(importer_.Ask({Do::kBeginRead, seen}));
+  ExpectUpdateWaitsUntil({Do::kEndRead, seen});
+}
+
+TEST_F(UpdateOrder, AnUpdateWaitsForReadsOnTheDevice) {
+  const uint64_t seen = Import(importer_, ticket_);
+  Carry(importer_, {{Do::kBeginRead, seen}, {Do::kHoldStream}, {Do::kEndRead, seen}});
+  ExpectUpdateWaitsUntil({Do::kFreeStream});
+}
+
+TEST_F(UpdateOrder, AReadWaitsForTheUpdatesWorkOnTheDevice) {
+  const uint64_t seen = Import(importer_, ticket_);
+  Carry(owner_, {{Do::kBeginUpdate, block_}, {Do::kHoldStream}, {Do::kFill, block_, 0x55}});
+  importer_.Begin({Do::kBeginRead, seen});
+  EXPECT_FALSE(importer_.HasAnswered());
+  Good(owner_.Ask({Do::kEndUpdate, block_}));
+  EXPECT_FALSE(importer_.HasAnswered()) << "the fill has not run";
+  Good(owner_.Ask({Do::kFreeStream}));
+  Good(importer_.Answer());
+  EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, seen})).number, 0x55u);
+  Good(importer_.Ask({Do::kEndRead, seen}));
+}
+
+TEST_F(UpdateOrder, ManyUpdatesAreReadWhole) {
+  SharingProcess other;
+  const uint64_t seen = Import(importer_, ticket_);
+  const uint64_t seen_there = Import(other, ticket_);
+  for (uint64_t value = 1; value <= 100; ++value) {
+    Write(block_, value);
+    EXPECT_EQ(Read(importer_, seen), value);
+    EXPECT_EQ(Read(other, seen_there), value);
+  }
+}
+
+TEST_F(UpdateOrder, OtherBlocksAreReadMeanwhile) {
+  const uint64_t another = Allocate();
+  const uint64_t seen = Import(importer_, Share(another));
+  Good(importer_.Ask({Do::kBlock, 0, 0, ticket_}));
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  Carry(importer_, {{Do::kBeginRead, seen}, {Do::kEndRead, seen}});
+  Good(owner_.Ask({Do::kEndUpdate, block_}));
+}
+
+TEST_F(UpdateOrder, ABlockThatIsHeldWithinAnUpdateIsClosedToo) {
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  const uint64_t seen = Import(importer_, ticket_, 1000);
+  ExpectRefusal(importer_.Ask({Do::kBeginRead, seen}), COMMPOOL_DEADLINE_EXCEEDED, "an update by process");
+  Carry(owner_, {{Do::kFill, block_, 0x66}, {Do::kEndUpdate, block_}});
+  EXPECT_EQ(Read(importer_, seen), 0x66u);
+}
+
+TEST_F(UpdateOrder, WrongCallsSayWhy) {
+  ExpectRefusal(owner_.Ask({Do::kEndUpdate, block_}), COMMPOOL_FAILED_PRECONDITION, "no update of the block");
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  ExpectRefusal(owner_.Ask({Do::kBeginUpdate, block_}), COMMPOOL_FAILED_PRECONDITION, "is under way");
+  ExpectRefusal(owner_.Ask({Do::kShareBlock, block_, COMMPOOL_WRITES_ENDED}), COMMPOOL_FAILED_PRECONDITION,
+                "its writes have not ended");
+  Good(owner_.Ask({Do::kEndUpdate, block_}));
+  const uint64_t alone = Allocate();
+  ExpectRefusal(owner_.Ask({Do::kBeginUpdate, alone}), COMMPOOL_NOT_FOUND, "was not shared by a ticket");
+  const uint64_t last = Allocate();
+  Share(last, COMMPOOL_WRITES_ENDED);
+  ExpectRefusal(owner_.Ask({Do::kBeginUpdate, last}), COMMPOOL_FAILED_PRECONDITION, "writes have ended");
+  const uint64_t seen = Import(importer_, ticket_);
+  ExpectRefusal(importer_.Ask({Do::kEndRead, seen}), COMMPOOL_FAILED_PRECONDITION, "no read of the block has begun");
+  Good(importer_.Ask({Do::kBeginRead, seen + 100}));
+  ExpectRefusal(importer_.Ask({Do::kRelease, seen}), COMMPOOL_FAILED_PRECONDITION, "a read of the block has not ended");
+  Good(importer_.Ask({Do::kEndRead, seen + 200}));
+  ExpectRefusal(importer_.Ask({Do::kBeginRead, 4096}), COMMPOOL_NOT_FOUND, "no block that this import holds");
+}
+
+class ImpatientOwner : public SharingTest {
+ protected:
+  ImpatientOwner() : SharingTest("50") {}
+};
+
+TEST_F(ImpatientOwner, ReadsOnWhereAReaderStays) {
+  const auto [block, seen] = ImportABlock();
+  Good(importer_.Ask({Do::kBeginRead, seen}));
+  ExpectRefusal(owner_.Ask({Do::kBeginUpdate, block}), COMMPOOL_DEADLINE_EXCEEDED, Name() + " read the block still");
+  Good(importer_.Ask({Do::kBeginRead, seen}));  // the gate is open again
+  Carry(importer_, {{Do::kEndRead, seen}, {Do::kEndRead, seen}});
+  Write(block, 1);
+}
+
 // The whole test has another machine for its processes: one with a fabric.
-class OnAFabric : public ::testing::Test {};
+class OnAFabric : public SharingTest {
+ protected:
+  OnAFabric() : SharingTest({}, "fabric=yes") {}
+};
 
 TEST_F(OnAFabric, MemoryGoesAsBytesAndTakesNoDescriptor) {
   COMMPOOL_REQUIRE_EMULATOR("machines with a fabric");
-  SharingProcess owner("fabric=yes");
-  SharingProcess importer("fabric=yes");
-  Good(owner.Ask({Do::kMakePool}));
-  const uint64_t block = Good(owner.Ask({Do::kAllocate, 0, kMiB})).pointer;
-  const std::string ticket = Good(owner.Ask({Do::kShareBlock, block})).text;
-  Good(owner.Ask({Do::kBeginUpdate, block}));
-  Good(owner.Ask({Do::kFill, block, 0x71}));
-  Good(owner.Ask({Do::kEndUpdate, block}));
-  Good(importer.Ask({Do::kOpen, 0, 0, ticket}));
-  const uint64_t seen = Good(importer.Ask({Do::kBlock, 0, 0, ticket})).pointer;
-  Good(importer.Ask({Do::kBeginRead, seen}));
-  EXPECT_EQ(Good(importer.Ask({Do::kFirstByte, seen})).number, 0x71u);
-  Good(importer.Ask({Do::kEndRead, seen}));
-  owner.Kill();
-  EXPECT_EQ(Good(importer.Ask({Do::kFirstByte, seen})).number, 0x71u);
+  const auto [block, ticket] = ShareABlock();
+  Write(block, 0x71);
+  const uint64_t seen = Import(importer_, ticket);
+  EXPECT_EQ(Read(importer_, seen), 0x71u);
+  owner_.Kill();
+  EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, seen})).number, 0x71u);
 }
 
 }  // namespace
