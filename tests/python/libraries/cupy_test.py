@@ -1,13 +1,13 @@
 """CuPy's arrays in pools, through stand_ins/cupy.py, in C and in Python alike."""
 
-import contextlib
+import concurrent.futures
 import gc
-import io
 import sys
 import threading
 import unittest
 from unittest import mock
 
+import below
 import emulated
 
 sys.path.insert(0, "tests/python/libraries/stand_ins")
@@ -39,10 +39,9 @@ class Cases:
         self.assertEqual(self.allocate(0).ptr, 0)
 
     def test_they_are_of_the_current_stream(self):
-        stream = emulated.Stream()
-        cupy.STREAM[0] = stream.handle
+        cupy.STREAM[0] = emulated.Stream().handle
         memory = self.allocate(1000)
-        self.assertEqual(commpool.block_of(memory.ptr).stream, stream.handle)
+        self.assertEqual(commpool.block_of(memory.ptr).stream, cupy.STREAM[0])
 
     def test_without_memory_both_libraries_exceptions_are_raised(self):
         for kind in (cupy.OutOfMemoryError, commpool.OutOfMemory, MemoryError):
@@ -85,13 +84,12 @@ class Cases:
         self.assertIn("commpool: CuPy cannot free", self.said_by(held.clear))
 
     def test_memory_of_another_allocator_is_kept_and_that_is_said(self):
-        foreign, held = emulated.ctypes.c_uint64(), [self.allocate(1000)]
-        emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(foreign), emulated.ctypes.c_size_t(4096)))
-        own, held[0].mem.ptr = held[0].ptr, foreign.value
+        foreign, held = below.allocate(4096), [self.allocate(1000)]
+        own, held[0].mem.ptr = held[0].ptr, foreign
         self.assertIn("commpool: CuPy cannot free", self.said_by(held.clear))
         self.assertEqual(self.pool.stats().allocated_blocks.current, 1)
         commpool.free(own)
-        emulated.check(emulated.cuda().cuMemFree_v2(foreign))
+        below.free(foreign)
 
     def test_a_block_of_another_pool_goes_back_to_that_pool(self):
         other = commpool.Pool("other")
@@ -104,30 +102,21 @@ class Cases:
 
     def test_other_threads_run_while_one_waits_for_memory(self):
         """An allocation calls a backing in Python. Another thread makes that call, and needs the GIL for it."""
-        backing = commpool.UserBacking(lambda nbytes, device, stream: upstream.allocate(nbytes), lambda *_: None)
-        upstream = Upstream()
-        pool = commpool.Pool("python", backing=backing)
-        allocate = adapter.allocator(pool, path=self.path)
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(allocate(4 << 20))) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        backing = commpool.UserBacking(lambda nbytes, device, stream: below.allocate(nbytes), lambda *_: None)
+        allocate = adapter.allocator(commpool.Pool("python", backing=backing), path=self.path)
+        together = threading.Barrier(4)
+
+        def allocate_at_once(nbytes):
+            together.wait()  # so each has a thread
+            return allocate(nbytes)
+
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(allocate_at_once, [4 << 20] * 4, timeout=60))
         self.assertEqual(len({memory.ptr for memory in found}), 4)
 
 
-class Upstream:
-    """Segments from the emulated driver."""
-
-    def allocate(self, nbytes):
-        pointer = emulated.ctypes.c_uint64()
-        emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(pointer), emulated.ctypes.c_size_t(nbytes)))
-        return pointer.value
-
-
 class InC(Cases, unittest.TestCase):
-    path = "c"
+    path, said_by = "c", staticmethod(below.said_in_c)
 
     def test_is_what_auto_takes(self):
         self.assertEqual(adapter.why_not_c(), "")
@@ -142,24 +131,9 @@ class InC(Cases, unittest.TestCase):
             memory = adapter.allocator(self.pool)(1000)  # in Python
             self.assertEqual(commpool.block_of(memory.ptr).pool, self.pool.handle)
 
-    def said_by(self, act):
-        """What the process writes to stderr meanwhile. C writes to it too."""
-        read = emulated.os.pipe()
-        kept = emulated.os.dup(2)
-        emulated.os.dup2(read[1], 2)
-        with contextlib.redirect_stderr(io.TextIOWrapper(emulated.os.fdopen(emulated.os.dup(2), "wb"))):
-            act()
-        emulated.os.dup2(kept, 2)
-        return emulated.os.read(read[0], 4096).decode()
-
 
 class InPython(Cases, unittest.TestCase):
-    path = "python"
-
-    def said_by(self, act):
-        with contextlib.redirect_stderr(io.StringIO()) as text:
-            act()
-        return text.getvalue()
+    path, said_by = "python", staticmethod(below.said_in_python)
 
 
 class Arguments(unittest.TestCase):
@@ -168,7 +142,3 @@ class Arguments(unittest.TestCase):
             adapter.allocator(3)
         with self.assertRaisesRegex(commpool.InvalidArgument, "none of auto, c, python"):
             adapter.allocator(path="fast")
-
-
-if __name__ == "__main__":
-    unittest.main()

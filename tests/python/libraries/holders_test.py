@@ -1,15 +1,16 @@
 """Pools ask other libraries' caches for memory, and never wait for them without a bound."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import functools
-import io
 import sys
 import threading
 import types
 import unittest
 from unittest import mock
 
+import below
 import emulated
 
 import commpool
@@ -22,19 +23,7 @@ class Cache:
     """A library that holds as much of the device as a pool, behind its own lock."""
 
     def __init__(self, nbytes):
-        self.lock = threading.RLock()
-        self.nbytes, self.pointer = nbytes, self._allocate(nbytes, 0, 0)
-        self.releases = 0
-
-    def _allocate(self, nbytes, device, stream):
-        emulated.make_current(device)
-        pointer = ctypes.c_uint64()
-        emulated.check(emulated.cuda().cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(nbytes)))
-        return pointer.value
-
-    def _free(self, pointer, nbytes, device, stream):
-        emulated.make_current(device)
-        emulated.check(emulated.cuda().cuMemFree_v2(ctypes.c_uint64(pointer)))
+        self.lock, self.nbytes, self.pointer = threading.RLock(), nbytes, below.allocate(nbytes)
 
     def cached(self, device):
         with self.lock:
@@ -42,9 +31,9 @@ class Cache:
 
     def release(self, device):
         with self.lock:
-            self.releases += 1
             if self.nbytes:
-                self._free(self.pointer, self.nbytes, 0, 0)
+                emulated.make_current(0)
+                below.free(self.pointer)
             self.nbytes = 0
 
 
@@ -63,38 +52,44 @@ class FullDevice(unittest.TestCase):
         Cache.release(self.cache, 0)
         commpool.Pool.default(0).trim()
 
+    def check_served(self, holder, given=100 * MIB):
+        """The pool finds memory, of which the holder gave so much."""
+        self.pool.allocate(120 * MIB).free()
+        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (given, 0, 0))
+
+    def check_refused(self):
+        self.assertRaises(commpool.OutOfMemory, self.pool.allocate, 120 * MIB)
+
 
 class Holders(FullDevice):
-    def holder(self, **words):
-        holder = holders.LibraryHolder("a library", self.cache.cached, self.cache.release, **words)
+    def holder(self, begin_ms=60000, done_ms=60000):
+        holder = holders.LibraryHolder("a library", self.cache.cached, self.cache.release, begin_ms=begin_ms,
+                                       done_ms=done_ms)
         self.addCleanup(holder.remove)
         return holder
 
     def test_give_what_a_pool_needs(self):
-        holder = self.holder(begin_ms=60000, done_ms=60000)
-        self.pool.allocate(120 * MIB).free()
-        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (100 * MIB, 0, 0))
+        self.check_served(self.holder())
 
     def test_are_named_in_the_error_with_what_they_hold(self):
         self.cache.release = lambda device: None
-        self.holder(begin_ms=60000, done_ms=60000)
+        self.holder()
         with self.assertRaisesRegex(commpool.OutOfMemory, "a library .* 100 MiB"):
             self.pool.allocate(500 * MIB)
 
     def test_are_skipped_where_a_thread_is_inside_the_librarys_allocator(self):
-        holder = self.holder(begin_ms=50, done_ms=60000)
+        holder = self.holder(begin_ms=50)
         with self.cache.lock:  # like a library that calls commpool from its allocator
-            with self.assertRaises(commpool.OutOfMemory):
-                self.pool.allocate(120 * MIB)
+            self.check_refused()
         self.assertGreater(holder.skipped, 0)
         self.assertEqual(holder.released_bytes, 0)
 
     def test_are_skipped_where_the_gil_is_not_to_be_had(self):
-        holder = self.holder(begin_ms=50, done_ms=60000)
-        path = commpool._library.library.path
-        allocate = ctypes.PyDLL(path).commpool_pool_allocate  # keeps the GIL, as a careless extension does
-        block = ctypes.c_void_p()
-        status = allocate(ctypes.c_uint64(self.pool.handle), ctypes.c_uint64(120 * MIB), None, ctypes.byref(block))
+        holder = self.holder(begin_ms=50)
+        # PyDLL keeps the GIL, as a careless extension does.
+        allocate = ctypes.PyDLL(commpool._library.library.path).commpool_pool_allocate
+        status = allocate(ctypes.c_uint64(self.pool.handle), ctypes.c_uint64(120 * MIB), None,
+                          ctypes.byref(ctypes.c_void_p()))
         self.assertEqual(status, commpool.StatusCode.OUT_OF_MEMORY)
         self.assertGreater(holder.skipped, 0)
 
@@ -109,9 +104,8 @@ class Holders(FullDevice):
             done.set()
 
         self.cache.release = slow
-        holder = self.holder(begin_ms=60000, done_ms=50)
-        with self.assertRaises(commpool.OutOfMemory):
-            self.pool.allocate(120 * MIB)
+        holder = self.holder(done_ms=50)
+        self.check_refused()
         self.assertTrue(begun.is_set())
         self.assertEqual(holder.overtime, 1)
         go_on.set()
@@ -127,31 +121,17 @@ class Holders(FullDevice):
             release(device)
 
         self.cache.release = raising
-        holder = self.holder(begin_ms=60000, done_ms=60000)
-        hook, said = sys.unraisablehook, io.StringIO()
-        with contextlib.redirect_stderr(said):
-            with self.assertRaises(commpool.OutOfMemory):
-                self.pool.allocate(120 * MIB)
-            sys.unraisablehook = lambda error: 1 // 0
-            try:
-                with self.assertRaises(commpool.OutOfMemory):
-                    self.pool.allocate(120 * MIB)
-            finally:
-                sys.unraisablehook = hook
-        self.assertRegex(said.getvalue(), "Exception ignored (.|\n)*SystemExit")
-        self.pool.allocate(120 * MIB).free()
-        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (100 * MIB, 0, 0))
+        holder = self.holder()
+        self.assertRegex(below.said_in_python(self.check_refused), "Exception ignored (.|\n)*SystemExit")
+        with mock.patch.object(sys, "unraisablehook", lambda error: 1 // 0):
+            below.said_in_python(self.check_refused)
+        self.check_served(holder)
 
     def test_that_raise_give_nothing(self):
         self.cache.release = lambda device: 1 // 0
-        caught = []
-        hook, holders.sys.unraisablehook = holders.sys.unraisablehook, caught.append
-        try:
-            holder = self.holder(begin_ms=60000, done_ms=60000)
-            with self.assertRaises(commpool.OutOfMemory):
-                self.pool.allocate(120 * MIB)
-        finally:
-            holders.sys.unraisablehook = hook
+        holder, caught = self.holder(), []
+        with mock.patch.object(sys, "unraisablehook", caught.append):
+            self.check_refused()
         self.assertEqual({error.exc_type for error in caught}, {ZeroDivisionError})
         self.assertEqual(holder.released_bytes, 0)
 
@@ -159,28 +139,21 @@ class Holders(FullDevice):
         holder = self.holder()
         holder.remove()
         holder.remove()  # a second time does nothing
-        with self.assertRaises(commpool.OutOfMemory):
-            self.pool.allocate(120 * MIB)
+        self.check_refused()
         self.assertEqual((holder.asked, holder.skipped), (0, 0))
 
     def test_serve_many_threads_that_run_out_at_once(self):
-        holder = self.holder(begin_ms=60000, done_ms=60000)
-        outcomes = []
+        holder, together = self.holder(), threading.Barrier(4)
 
         def run():
-            try:
-                self.pool.allocate(120 * MIB).free()
-                outcomes.append("served")
-            except commpool.OutOfMemory:
-                outcomes.append("refused")
+            together.wait()  # so each has a thread
+            self.pool.allocate(120 * MIB).free()
 
-        threads = [threading.Thread(target=run) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(len(outcomes), 4)
-        self.assertIn("served", outcomes)
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            runs = [threads.submit(run) for _ in range(4)]
+        errors = [run.exception() for run in runs]
+        self.assertIn(None, errors, "one is served at least")
+        self.assertLessEqual({type(error) for error in errors}, {type(None), commpool.OutOfMemory})
         self.assertEqual(holder.released_bytes, 100 * MIB)
 
 
@@ -190,14 +163,7 @@ class Libraries(FullDevice):
     def setUp(self):
         super().setUp()
         patient = functools.partialmethod(holders.LibraryHolder.__init__, begin_ms=60000, done_ms=60000)
-        patch = mock.patch.object(holders.LibraryHolder, "__init__", patient)
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def served_by(self, holder, given):
-        self.addCleanup(holder.remove)
-        self.pool.allocate(120 * MIB).free()
-        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (given, 0, 0))
+        self.enterContext(mock.patch.object(holders.LibraryHolder, "__init__", patient))
 
     def test_cupys_pool_gives_what_it_holds_of_the_device(self):
         devices = []
@@ -211,26 +177,20 @@ class Libraries(FullDevice):
             devices.append(None)
 
         cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(Device=device), get_default_memory_pool=lambda: pool)
-        with mock.patch.dict(sys.modules, cupy=cupy):
-            self.served_by(holders.add_cupy(), 100 * MIB)
+        with mock.patch.dict(sys.modules, cupy=cupy), holders.add_cupy() as holder:
+            self.check_served(holder)
 
     def test_rmms_resources_give_what_lies_in_pools_of_the_driver_below_adaptors(self):
         self.cache.release(0)
-        pool, pointer, nothing = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
-        cuda = emulated.cuda()
-        for_ever, whole = ctypes.c_uint64(2**64 - 1), ctypes.c_size_t(96 * MIB)  # the driver's pools have 32 MiB pages
-        emulated.check(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0))
-        emulated.check(cuda.cuMemPoolSetAttribute(pool, 4, ctypes.byref(for_ever)))  # the release threshold
-        emulated.check(cuda.cuMemAllocAsync(ctypes.byref(pointer), whole, nothing))
-        emulated.check(cuda.cuMemFreeAsync(pointer, nothing))
-        emulated.check(cuda.cuCtxSynchronize())
+        pool = below.pool_that_keeps(96 * MIB)
         mr = types.ModuleType("rmm.mr")
-        mr.CudaAsyncViewMemoryResource = type("View", (), {"pool_handle": lambda self: pool.value})
+        mr.CudaAsyncViewMemoryResource = type("View", (), {"pool_handle": lambda self: pool})
         view = mr.CudaAsyncViewMemoryResource()
         adaptor = types.SimpleNamespace(get_upstream=lambda: view)
         mr.get_per_device_resource = lambda device: adaptor if device == 0 else None
-        with mock.patch.dict(sys.modules, {"rmm": types.ModuleType("rmm"), "rmm.mr": mr}):
-            self.served_by(holders.add_rmm(), 96 * MIB)
+        modules = {"rmm": types.ModuleType("rmm"), "rmm.mr": mr}
+        with mock.patch.dict(sys.modules, modules), holders.add_rmm() as holder:
+            self.check_served(holder, 96 * MIB)
 
 
 class RequestSlots(unittest.TestCase):
@@ -242,7 +202,7 @@ class RequestSlots(unittest.TestCase):
         context = ctypes.addressof(slot.contents)
         ask_cached = _abi.CachedBytes(("commpool_slot_cached_bytes", slots))
         ask_release = _abi.Release(("commpool_slot_release", slots))
-        wrong = []
+        wrong, together = [], threading.Barrier(4)
 
         def serve():
             while slots.commpool_slot_take(slot):
@@ -252,6 +212,7 @@ class RequestSlots(unittest.TestCase):
                     slots.commpool_slot_finish(slot, answer)
 
         def ask(first):
+            together.wait()
             for number in range(first, first + 300):
                 device = number % 8
                 if ask_release(device, number, context) not in (0, number * 8 + device):
@@ -261,16 +222,9 @@ class RequestSlots(unittest.TestCase):
 
         server = threading.Thread(target=serve)
         server.start()
-        threads = [threading.Thread(target=ask, args=(1000 * first,)) for first in range(1, 5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            list(threads.map(ask, range(1000, 5000, 1000)))
         slots.commpool_slot_close(slot)
         server.join()
         self.assertEqual(wrong, [])
         self.assertEqual(ask_cached(0, context), 0)  # the slot is closed
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,12 +1,11 @@
 """Numba's device arrays in pools: the real Numba on the emulated driver. Arrays need no GPU; kernels would."""
 
-import contextlib
-import io
 import subprocess
 import sys
 import unittest
 from unittest import mock
 
+import below
 import emulated
 import libraries
 
@@ -122,23 +121,17 @@ class NumbaArrays(unittest.TestCase):
             arrays().device_array(40 << 20, "uint8")
 
     def said_when_freed(self, held):
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            held.clear()
-            self.flush()
-        return said.getvalue()
+        return below.said_in_python(lambda: (held.clear(), self.flush()))
 
     def test_of_another_allocator_are_kept_and_that_is_said(self):
-        foreign = emulated.ctypes.c_uint64()
-        emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(foreign), emulated.ctypes.c_size_t(4096)))
-        kept = arrays().device_array(1000, "uint8")
+        kept, foreign = arrays().device_array(1000, "uint8"), below.allocate(4096)
         manager = arrays().current_context().memory_manager
-        manager.allocations[foreign.value] = foreign.value  # acts as if it were an array's
-        held = [manager._finalizer(foreign.value, 4096)]
+        manager.allocations[foreign] = foreign  # acts as if it were an array's
+        held = [manager._finalizer(foreign, 4096)]
         held[0]()
         self.assertIn("commpool: Numba cannot free", self.said_when_freed(held))
         self.assertEqual((self.blocks(), commpool.block_of(kept).pool), (1, self.pool.handle))
-        emulated.check(emulated.cuda().cuMemFree_v2(foreign))
+        below.free(foreign)
 
     def test_that_are_gone_already_are_said(self):
         held = [arrays().device_array(1000, "uint8")]
@@ -151,16 +144,10 @@ class NumbaArrays(unittest.TestCase):
             array = arrays().device_array(1000, "uint8")
         self.assertEqual(commpool.block_of(array).pool, self.pool.handle)
 
-    def said_by_the_free_of(self, held):
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            held.clear()
-            self.flush()
-        return said.getvalue()
-
     def test_that_somebody_else_freed_are_said_and_nothing_is_lost(self):
         held, beside = [arrays().device_array(1000, "uint8")], arrays().device_array(1000, "uint8")
         commpool.free(held[0].device_ctypes_pointer.value)
-        self.assertRegex(self.said_by_the_free_of(held), "commpool: Numba cannot free 0x[0-9a-f]+: ")
+        self.assertRegex(self.said_when_freed(held), "commpool: Numba cannot free 0x[0-9a-f]+: ")
         self.assertEqual((self.blocks(), commpool.block_of(beside).pool), (1, self.pool.handle))
 
     def test_whose_place_another_pool_s_block_took_give_that_one_back(self):
@@ -169,9 +156,8 @@ class NumbaArrays(unittest.TestCase):
         theirs = self.adapter._adapters.allocate(other, 0, 1000, 0)
         allocations = arrays().current_context().memory_manager.allocations
         own = held[0].device_ctypes_pointer.value
-        deallocated = mock.patch.object(self.adapter._Frees, "note", lambda _, pointer: (1, theirs))
-        with deallocated:
-            self.assertEqual(self.said_by_the_free_of(held), "")
+        with mock.patch.object(self.adapter._Frees, "note", lambda _, pointer: (1, theirs)):
+            self.assertEqual(self.said_when_freed(held), "")
         self.assertEqual((other.stats().allocated_blocks.current, self.blocks()), (0, 1))
         self.assertNotIn(own, allocations)
         commpool.free(own)
@@ -200,12 +186,10 @@ class NumbaArrays(unittest.TestCase):
 @libraries.needed
 class NumbasVariable(unittest.TestCase):
     def run_program(self, text, **variables):
-        environment = {**emulated.os.environ, **variables}
-        environment["PYTHONPATH"] = emulated.PACKAGE
-        start = f"import site; site.addsitedir({str(libraries.site_packages())!r})\n"
-        start += "import commpool; commpool.initialize('emulated')\n"
-        return subprocess.run([sys.executable, "-B", "-c", start + text],
-                              env=environment, capture_output=True, text=True, check=False)
+        start = (f"import site; site.addsitedir({str(libraries.site_packages())!r})\n"
+                 "import commpool; commpool.initialize('emulated')\n")
+        return subprocess.run([sys.executable, "-B", "-c", start + text], capture_output=True, text=True, check=False,
+                              env={**emulated.os.environ, "PYTHONPATH": emulated.PACKAGE, **variables})
 
     def test_puts_arrays_of_a_program_that_names_no_pool_into_scopes(self):
         result = self.run_program("""
@@ -227,7 +211,3 @@ import commpool.numba
 commpool.numba.use(commpool.Pool("late"))
 """)
         self.assertIn("FailedPrecondition: Numba uses CUDA already, with another memory manager", result.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,13 +1,10 @@
 """RMM's buffers in pools: the real RMM in Python on the emulated driver, as far as it works without CUDA's runtime."""
 
-import contextlib
-import ctypes
-import io
-import os
 import sys
 import unittest
 from unittest import mock
 
+import below
 import emulated
 import libraries
 
@@ -60,7 +57,7 @@ class Cases:
     def test_wait_for_another_stream_that_frees_them(self):
         emulated.make_current(0)
         one, two = emulated.Stream(), emulated.Stream()
-        of_rmm = [self.rmm.pylibrmm.stream.Stream(obj=Handle(stream)) for stream in (one, two)]
+        of_rmm = [self.rmm.pylibrmm.stream.Stream(obj=stream) for stream in (one, two)]
         start = self.resource.allocate(1 << 20, of_rmm[0])
         two.fill(Range(start, 1 << 20))
         self.resource.deallocate(start, 1 << 20, of_rmm[1])
@@ -112,12 +109,7 @@ class Cases:
 
 @libraries.needed
 class InPython(Cases, unittest.TestCase):
-    path = "python"
-
-    def said(self, call):
-        with contextlib.redirect_stderr(io.StringIO()) as text:
-            call()
-        return text.getvalue()
+    path, said = "python", staticmethod(below.said_in_python)
 
     def test_are_what_auto_takes_where_nothing_can_be_compiled(self):
         with mock.patch.object(self.adapter._rmm_build, "placed", side_effect=self.adapter._rmm_build.CannotBuild("x")):
@@ -129,19 +121,7 @@ class InPython(Cases, unittest.TestCase):
 
 @libraries.needed
 class InCxx(Cases, unittest.TestCase):
-    path = "c++"
-
-    def said(self, call):
-        read, write = os.pipe()
-        kept = os.dup(2)
-        os.dup2(write, 2)
-        try:
-            call()
-        finally:
-            os.dup2(kept, 2)
-        os.close(write)
-        with os.fdopen(read) as text:
-            return text.read()
+    path, said = "c++", staticmethod(below.said_in_c)
 
     def test_are_what_auto_takes(self):
         self.assertIs(type(self.adapter.resource(self.pool)), self.adapter.CompiledResource)
@@ -167,17 +147,9 @@ class InCxx(Cases, unittest.TestCase):
 
     def test_that_pools_of_the_driver_keep_are_given_back_from_below_rmms_adaptors(self):
         """RMM's own class for such pools refuses drivers that are not NVIDIA's. So this test uses its base class."""
-        handle, pointer, nothing = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
-        cuda = emulated.cuda()
         emulated.make_current(0)
-        for_ever, whole = ctypes.c_uint64(2**64 - 1), ctypes.c_size_t(96 << 20)  # the driver's pools have 32 MiB pages
-        emulated.check(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(handle), 0))
-        emulated.check(cuda.cuMemPoolSetAttribute(handle, 4, ctypes.byref(for_ever)))  # the release threshold
-        emulated.check(cuda.cuMemAllocAsync(ctypes.byref(pointer), whole, nothing))
-        emulated.check(cuda.cuMemFreeAsync(pointer, nothing))
-        emulated.check(cuda.cuCtxSynchronize())
-        mr = self.rmm.mr
-        view = type("View", (mr.CudaMemoryResource,), {"pool_handle": lambda self: handle.value})
+        mr, pool = self.rmm.mr, below.pool_that_keeps(96 << 20)
+        view = type("View", (mr.CudaMemoryResource,), {"pool_handle": lambda self: pool})
         limited = mr.LimitingResourceAdaptor(view(), 1 << 30)
         mr.set_per_device_resource(0, mr.StatisticsResourceAdaptor(limited))
         with mock.patch.object(mr, "CudaAsyncViewMemoryResource", view), holders.add_rmm() as holder:
@@ -199,16 +171,6 @@ class InCxx(Cases, unittest.TestCase):
                 build._check_member(self.rmm)
 
 
-class Handle:
-    """A stream as RMM takes it from others."""
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def __cuda_stream__(self):
-        return self._stream.__cuda_stream__()
-
-
 class Default(emulated.Stream):
     """The legacy stream of the device that is current at a call."""
 
@@ -219,7 +181,3 @@ class Default(emulated.Stream):
 class Range:
     def __init__(self, pointer, nbytes):
         self.pointer, self.nbytes = pointer, nbytes
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -95,7 +95,3 @@ class BestBuckets(unittest.TestCase):
 
     def test_a_size_that_was_given_lies_in_windows_whole(self):
         self.assertEqual(str(Buckets(4 * _MIB)), "buckets of 4 MiB, all in windows")
-
-
-if __name__ == "__main__":
-    unittest.main()

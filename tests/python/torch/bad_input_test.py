@@ -5,25 +5,29 @@ import gc
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import textwrap
-import threading
 import unittest
 from unittest import mock
 
 import torch
 
 import on_emulator
-from routed import MIB, RoutedCase, commpool, tensor
+from routed import MIB, RoutedCase, commpool, on_thread, tensor
+
+from commpool import _compile, _flags
 
 
 def python(program, **environment):
-    """The output of a program in its own process, which must exit cleanly."""
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment},
-                         capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
+    """The output of a program with our package in its own process, which must exit cleanly."""
+    begins = "import torch, commpool.torch as commpool\n"
+    return on_emulator.printed_by("-c", begins + textwrap.dedent(program), **environment)
+
+
+def without_compiler(program):
+    """The same where no router is kept, and none can be made."""
+    with tempfile.TemporaryDirectory() as cache:
+        return python(program, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
 
 
 def made_library(path, source):
@@ -34,40 +38,29 @@ def made_library(path, source):
 
 class Scopes(RoutedCase):
     def test_end_where_an_exception_leaves(self):
-        pool = self.pool()
-        with self.assertRaises(KeyError), commpool.use_pool(pool):
+        with self.assertRaises(KeyError), commpool.use_pool(self.pool()):
             raise KeyError
         self.assert_native(tensor(MIB))
 
     def test_left_on_another_thread_have_ended_and_say_so(self):
-        pool, errors = self.pool(), []
+        pool = self.pool()
         scope = commpool.use_pool(pool)
         scope.__enter__()
-
-        def leave():
-            try:
-                scope.__exit__(None, None, None)
-            except commpool.FailedPrecondition as error:
-                errors.append(str(error))
-
-        thread = threading.Thread(target=leave)
-        thread.start()
-        thread.join()
-        self.assertIn("it was left on another thread", errors[0])
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "it was left on another thread"):
+            on_thread(lambda: scope.__exit__(None, None, None))
         self.assert_native(tensor(MIB))
-        with commpool.use_pool(pool):
-            self.assert_in(pool, tensor(MIB))
+        self.assert_serves(pool)
         self.assert_native(tensor(MIB))
 
     def test_left_by_another_task_have_ended_and_say_so(self):
         scope = commpool.use_pool(self.pool())
 
-        async def call(function):
-            function()
+        async def call(function, *arguments):
+            function(*arguments)
 
         async def both():
             await asyncio.ensure_future(call(scope.__enter__))
-            await asyncio.ensure_future(call(lambda: scope.__exit__(None, None, None)))
+            await asyncio.ensure_future(call(scope.__exit__, None, None, None))
 
         with self.assertRaisesRegex(commpool.FailedPrecondition, "another asyncio task.*await nothing"):
             asyncio.run(both())
@@ -76,8 +69,6 @@ class Scopes(RoutedCase):
     @unittest.skipIf(torch.__version__ < "2.15", "torch traces no scope")
     def test_of_ours_break_the_graph_that_torch_compiles_and_torch_s_own_do_not(self):
         self.assertEqual(python("""
-            import torch, commpool.torch as commpool
-
             pool = commpool.Pool()
             mem_pool = commpool.mem_pool(pool)
 
@@ -116,8 +107,7 @@ class Scopes(RoutedCase):
         self.assert_native(tensor(MIB))
 
     def test_dropped_while_open_end(self):
-        pool = self.pool()
-        scope = commpool.use_pool(pool)
+        scope = commpool.use_pool(self.pool())
         scope.__enter__()
         del scope
         gc.collect()
@@ -178,7 +168,6 @@ class Tensors(RoutedCase):
 
     def test_outlive_the_process_s_last_line(self):
         self.assertEqual(python("""
-            import torch, commpool.torch as commpool
             pool = commpool.Pool()
             with commpool.use_pool(pool):
                 kept = torch.empty(100, device="cuda")
@@ -187,7 +176,7 @@ class Tensors(RoutedCase):
 
     def test_in_a_forked_child_are_the_parent_s(self):
         self.assertEqual(python("""
-            import os, torch, commpool.torch as commpool
+            import os
             pool = commpool.Pool()
             scope = commpool.use_pool(pool)
             scope.__enter__()
@@ -206,7 +195,6 @@ class Tensors(RoutedCase):
 
     def test_of_a_data_loader_s_workers_are_fine(self):
         self.assertEqual(python("""
-            import torch, commpool.torch as commpool
             pool = commpool.Pool()
             with commpool.use_pool(pool):
                 loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_size=4, num_workers=2,
@@ -220,7 +208,6 @@ class Routers(unittest.TestCase):
     @unittest.skipIf(torch.cuda.device_count() < 3, "three devices are needed")
     def test_that_come_late_make_no_context(self):
         self.assertEqual(python("""
-            import torch, commpool.torch as commpool
             kept = [torch.empty(1, device=f"cuda:{device}") for device in (1, 2)]
             torch.cuda.set_per_process_memory_fraction(0.5, 1)
             print([torch._C._cuda_hasPrimaryContext(device) for device in range(3)])
@@ -230,7 +217,6 @@ class Routers(unittest.TestCase):
 
     def test_come_before_torch_has_begun_with_cuda(self):
         self.assertEqual(python("""
-            import torch, commpool.torch as commpool
             print(commpool.install(), torch.cuda.is_initialized())
             pool = commpool.Pool()
             with commpool.use_pool(pool):
@@ -242,7 +228,6 @@ class Routers(unittest.TestCase):
             router = made_library(os.path.join(folder, "other.so"),
                                   'const char* commpool_torch_built_for(void) { return "2.8"; }')
             said = python("""
-                import torch, commpool.torch as commpool
                 try:
                     commpool.install()
                 except commpool.NotSupported as error:
@@ -258,7 +243,7 @@ class Routers(unittest.TestCase):
             library = made_library(os.path.join(folder, "libcommpool.so.0"),
                                    "int commpool_version(void) { return 1 << 20; }")
             said = python(f"""
-                import torch, commpool.torch as commpool, commpool._library as loaded
+                import commpool._library as loaded
                 loaded.library.path = {library!r}
                 try:
                     commpool.install()
@@ -271,8 +256,6 @@ class Routers(unittest.TestCase):
         self.assertIn("torch.Size([1]) False", said)
 
     def test_are_compiled_with_cuda_headers_that_are_whole(self):
-        from commpool import _compile
-
         with tempfile.TemporaryDirectory() as folder:
             part, whole = pathlib.Path(folder, "part"), pathlib.Path(folder, "whole")
             for path in (part / "cuda_runtime_api.h", whole / "cuda_runtime_api.h", whole / "crt/host_config.h"):
@@ -285,82 +268,73 @@ class Routers(unittest.TestCase):
                     _compile.cuda_headers(pathlib.Path())
 
     def test_keep_a_compiler_s_own_library_to_themselves(self):
-        from commpool import _flags
-
         with tempfile.TemporaryDirectory() as folder:
-            source, router = os.path.join(folder, "router.cc"), os.path.join(folder, "router.so")
-            with open(source, "w", encoding="utf-8") as file:
-                file.write(textwrap.dedent("""
-                    #include <sstream>
-                    extern "C" __attribute__((visibility("default"))) unsigned long Length(unsigned long bytes) {
-                      std::ostringstream text;
-                      text << bytes;
-                      return text.str().size();
-                    }
-                    """))
-            subprocess.run(["g++", *_flags.CXX, source, "-o", router, "-static-libstdc++", *_flags.LINK], check=True)
+            router = os.path.join(folder, "router.so")
+            subprocess.run(["g++", *_flags.CXX, "-x", "c++", "-", "-o", router, "-static-libstdc++", *_flags.LINK],
+                           text=True, check=True, input="""
+#include <sstream>
+extern "C" __attribute__((visibility("default"))) unsigned long Length(unsigned long bytes) {
+  std::ostringstream text;
+  text << bytes;
+  return text.str().size();
+}
+""")
             seen = subprocess.run(["nm", "--dynamic", "--defined-only", "--format=just-symbols", router], text=True,
                                   capture_output=True, check=True).stdout
         self.assertEqual(seen.split(), ["Length"])
 
     def test_that_cannot_be_compiled_leave_mem_pools_and_one_warning(self):
-        with tempfile.TemporaryDirectory() as cache:
-            said = python("""
-                import sys, warnings, torch, commpool.torch as commpool
-                import commpool.torch._router as router
-                router._prebuilt = lambda: None
-                pool = commpool.Pool(device=0)
-                with warnings.catch_warnings(record=True) as seen:
-                    warnings.simplefilter("always")
-                    for _ in range(3):
-                        with commpool.use_pool(pool):
-                            kept = torch.empty(1 << 20, device="cuda")
-                print(commpool.block_of(kept).pool == pool.handle, commpool.install())
-                print([str(warning.message).partition(":")[0] for warning in seen])
-                print(commpool.fallbacks())
-                try:
-                    commpool.use_pool(pool, sizes=("1MiB", None))
-                except commpool.NotSupported as error:
-                    print("sizes" in str(error))
-                """, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
+        said = without_compiler("""
+            import warnings
+            import commpool.torch._router as router
+            router._prebuilt = lambda: None
+            pool = commpool.Pool(device=0)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    with commpool.use_pool(pool):
+                        kept = torch.empty(1 << 20, device="cuda")
+            print(commpool.block_of(kept).pool == pool.handle, commpool.install())
+            print([str(warning.message).partition(":")[0] for warning in seen])
+            print(commpool.fallbacks())
+            try:
+                commpool.use_pool(pool, sizes=("1MiB", None))
+            except commpool.NotSupported as error:
+                print("sizes" in str(error))
+            """)
         self.assertEqual(said.splitlines(), [
             "True False", "['commpool.torch', 'commpool.torch']",
-            "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"
-        ])
+            "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"])
 
     @unittest.skipIf(torch.cuda.device_count() < 3, "three devices are needed")
     def test_that_cannot_be_compiled_grant_pools_to_devices_in_use(self):
-        with tempfile.TemporaryDirectory() as cache:
-            said = python("""
-                import torch, commpool.torch as commpool
-                kept = torch.empty(1, device="cuda:1")
-                for options in ({}, {"backing": "cuda"}, {"grants": "read"}):
-                    pool = commpool.Pool(device=0, **options)
-                    with commpool.use_pool(pool):
-                        torch.empty(1, device="cuda:0")
-                    print(commpool.installed(), *map(pool.access_of, range(3)))
-                """, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
+        said = without_compiler("""
+            kept = torch.empty(1, device="cuda:1")
+            for options in ({}, {"backing": "cuda"}, {"grants": "read"}):
+                pool = commpool.Pool(device=0, **options)
+                with commpool.use_pool(pool):
+                    torch.empty(1, device="cuda:0")
+                print(commpool.installed(), *map(pool.access_of, range(3)))
+            """)
         self.assertEqual(said.splitlines(), ["False read-write read-write none", "False read-write none none",
                                              "False read-write read none"])
 
     @unittest.skipUnless(os.environ.get("COMMPOOL_DRIVER") == "emulated", "the emulator reports it")
     def test_that_cannot_be_compiled_tell_pools_of_no_capture(self):
         on_emulator.keep_operations()
-        with tempfile.TemporaryDirectory() as cache:
-            said = python("""
-                import os, torch, commpool.torch as commpool
-                import commpool.torch._router as router
-                router._prebuilt = lambda: None
-                os.dup2(1, 2)  # what the emulator reports
-                with torch.cuda.graph(torch.cuda.CUDAGraph()), commpool.use_pool(commpool.Pool("grads", device=0)):
-                    torch.ones(9, device="cuda")
-                """, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
+        said = without_compiler("""
+            import os
+            import commpool.torch._router as router
+            router._prebuilt = lambda: None
+            os.dup2(1, 2)  # what the emulator reports
+            with torch.cuda.graph(torch.cuda.CUDAGraph()), commpool.use_pool(commpool.Pool("grads", device=0)):
+                torch.ones(9, device="cuda")
+            """)
         self.assertRegex(said, "there is no router for torch .*there is no C.* compiler")
         self.assertRegex(said, "unannounced capture: pool grads serves stream .* and was not told of the capture")
 
     def test_are_not_put_in_front_of_another_allocator(self):
         said = python("""
-            import torch, commpool.torch as commpool
             try:
                 with commpool.use_pool(commpool.Pool(device=0)):
                     torch.empty(1 << 20, device="cuda")
@@ -381,13 +355,9 @@ __attribute__((constructor)) static void end(void) { raise(SIGSEGV); }'
 """, encoding="utf-8")
             compiler.chmod(0o700)
             said = python("""
-                import commpool.torch as commpool, commpool.torch._router as router
+                import commpool.torch._router as router
                 router._prebuilt = lambda: None
                 print(commpool.install(), router.reason())
                 """, COMMPOOL_CACHE=cache, CXX=str(compiler))
             self.assertRegex(said, "^False what .*/compiler made ended a process by SIGSEGV where it had to throw")
             self.assertEqual(list(pathlib.Path(cache, "torch").iterdir()), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

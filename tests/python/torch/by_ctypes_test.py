@@ -15,7 +15,3 @@ class TheModuleInC(unittest.TestCase):
         from commpool.torch import _scope
 
         self.assertIs(commpool.use_pool.__mro__[1], _scope.PlainScope)
-
-
-if __name__ == "__main__":
-    unittest.main()

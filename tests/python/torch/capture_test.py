@@ -1,24 +1,19 @@
 """Graphs inside and outside of scopes: captures announce themselves, and their memory lives as long as the graph."""
 
+import contextlib
 import os
-import unittest
 
 import torch
 
 from on_emulator import reports
-from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+from routed import MIB, RoutedCase, commpool, filled, filled_in, on_thread, pool_of, tensor, tensor_in
 
 
 def fill_graph(pool=None, sizes=(MIB,)):
     """Makes a graph that allocates and fills tensors in a scope of the pool; returns it with the tensors."""
-    graph, made = torch.cuda.CUDAGraph(), []
-    with torch.cuda.graph(graph):
-        if pool is None:
-            made += [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes]
-        else:
-            with commpool.use_pool(pool):
-                made += [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes]
-    return graph, made
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), commpool.use_pool(pool) if pool else contextlib.nullcontext():
+        return graph, [filled(7, size) for size in sizes]
 
 
 class Captures(RoutedCase):
@@ -27,8 +22,7 @@ class Captures(RoutedCase):
             of_graph.zero_()
         graph.replay()
         torch.cuda.synchronize()
-        for of_graph in made:
-            self.assertEqual(of_graph[:5].tolist(), [7] * 5)
+        self.assertEqual([of_graph[:5].tolist() for of_graph in made], [[7] * 5] * len(made))
 
     def test_outside_of_scopes_are_torch_s(self):
         graph, made = fill_graph()
@@ -36,14 +30,11 @@ class Captures(RoutedCase):
         self.check_replay(graph, made)
 
     def test_announce_themselves_and_are_served_from_reserved_memory(self):
-        pool = self.pool()
-        pool.reserve("8MiB")
+        pool = self.pool(reserve="8MiB")
         graph, made = fill_graph(pool, (MIB, 2 * MIB))
-        for of_graph in made:
-            self.assert_in(pool, of_graph)
+        self.assertEqual([pool_of(of_graph) for of_graph in made], [pool.handle] * 2)
         self.check_replay(graph, made)
-        with commpool.use_pool(pool):
-            other = torch.full((MIB,), 1, dtype=torch.uint8, device="cuda")
+        other = filled_in(pool, 1)
         self.check_replay(graph, made)
         self.assertEqual(other[0].item(), 1, "the graph has its memory for itself")
 
@@ -52,12 +43,9 @@ class Captures(RoutedCase):
             with self.subTest(mode=mode):
                 pool = self.pool(mode=mode)
                 graph, made = fill_graph(pool, (MIB, 64 * MIB, 512))
-                for of_graph in made:
-                    self.assert_in(pool, of_graph)
-                with commpool.use_pool(pool):
-                    self.assertNotIn(tensor(64 * MIB).data_ptr(), [of_graph.data_ptr() for of_graph in made])
+                self.assertEqual([pool_of(of_graph) for of_graph in made], [pool.handle] * 3)
+                self.assertNotIn(tensor_in(pool, 64 * MIB).data_ptr(), [of_graph.data_ptr() for of_graph in made])
                 self.check_replay(graph, made)
-                del graph, made
 
     def test_of_callables_grow_it_too(self):
         pool, x = self.pool(), torch.ones(1024, device="cuda", requires_grad=True)
@@ -89,79 +77,60 @@ class Captures(RoutedCase):
         pool = self.pool(limit="8MiB")
         with self.assertRaisesRegex(torch.OutOfMemoryError, "in a capture.*limit of 8 MiB"):
             fill_graph(pool, (64 * MIB,))
-        graph, made = fill_graph(pool)
-        self.check_replay(graph, made)
+        self.check_replay(*fill_graph(pool))
 
     def test_have_what_they_freed_for_themselves(self):
-        pool = self.pool()
-        pool.reserve("8MiB")
-        graph, made = torch.cuda.CUDAGraph(), []
+        pool, graph = self.pool(reserve="8MiB"), torch.cuda.CUDAGraph()
         with commpool.use_pool(pool), torch.cuda.graph(graph):
-            first = torch.full((MIB,), 1, dtype=torch.uint8, device="cuda")
-            address = first.data_ptr()
-            del first
-            made.append(torch.full((MIB,), 7, dtype=torch.uint8, device="cuda"))
-        self.assertEqual(made[0].data_ptr(), address, "reused inside of the capture")
-        with commpool.use_pool(pool):
-            self.assertNotEqual(tensor(MIB).data_ptr(), address)
-        self.check_replay(graph, made)
-        del graph, made
+            address = filled(1).data_ptr()
+            made = filled(7)
+        self.assertEqual(made.data_ptr(), address, "reused inside of the capture")
+        self.assertNotEqual(tensor_in(pool).data_ptr(), address)
+        self.check_replay(graph, [made])
 
     def test_one_after_another_in_one_scope(self):
-        pool = self.pool()
-        pool.reserve("32MiB")
-        graphs = [fill_graph(pool, (MIB,)) for _ in range(3)]
-        addresses = {made[0].data_ptr() for _, made in graphs}
-        self.assertEqual(len(addresses), 3)
+        pool = self.pool(reserve="32MiB")
+        graphs = [fill_graph(pool) for _ in range(3)]
+        self.assertEqual(len({made[0].data_ptr() for _, made in graphs}), 3)
         for graph, made in graphs:
             self.check_replay(graph, made)
 
     def test_that_fail_leave_the_pool_usable(self):
-        pool = self.pool()
-        pool.reserve("8MiB")
+        pool = self.pool(reserve="8MiB")
         with self.assertRaisesRegex(ValueError, "inside"), commpool.use_pool(pool):
             with torch.cuda.graph(torch.cuda.CUDAGraph()):
                 tensor(MIB)
                 raise ValueError("inside of the capture")
-        with commpool.use_pool(pool):
-            self.assert_in(pool, tensor(MIB))
-        graph, made = fill_graph(pool)
-        self.check_replay(graph, made)
+        self.assert_serves(pool)
+        self.check_replay(*fill_graph(pool))
 
     def test_stay_whole_where_another_thread_runs_out_of_memory_beside_an_idle_pool(self):
         pool, stream, graph = self.pool(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
         too_much = 2 * torch.cuda.mem_get_info()[1]
 
         def run_out():
-            with commpool.use_pool(pool):
-                tensor(MIB)
-            with self.assertRaises(torch.OutOfMemoryError):
-                tensor(too_much)
+            tensor_in(pool)
+            self.assertRaises(torch.OutOfMemoryError, tensor, too_much)
 
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             on_thread(run_out)
         self.assertNotEqual(pool.trim(), 0, "it was idle")
 
     def test_leave_other_threads_native_tensors_alone(self):
-        pool, seen = self.pool(), []
-        pool.reserve("8MiB")
-        graph = torch.cuda.CUDAGraph()
+        pool, graph = self.pool(reserve="8MiB"), torch.cuda.CUDAGraph()
         with commpool.use_pool(pool), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            made = torch.full((MIB,), 7, dtype=torch.uint8, device="cuda")
-            seen.append(on_thread(lambda: pool_of(tensor(MIB))))
-        self.assertEqual(seen, [None])
+            made = filled(7)
+            seen = on_thread(lambda: pool_of(tensor(MIB)))
+        self.assertIsNone(seen)
         self.check_replay(graph, [made])
 
     def test_into_a_mem_pool_of_ours(self):
-        pool = self.pool()
-        pool.reserve("8MiB")
+        pool, graph = self.pool(reserve="8MiB"), torch.cuda.CUDAGraph()
         mem_pool = commpool.mem_pool(pool)
-        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=mem_pool.id):
-            made = torch.full((MIB,), 7, dtype=torch.uint8, device="cuda")
+            made = filled(7)
         self.assert_in(pool, made)
         self.check_replay(graph, [made])
-        del graph, made, mem_pool
 
     def graphs_of_sizes(self, pool, sizes):
         """By torch's `pool=`: each graph fills a temporary of a size, and an output with its sum."""
@@ -173,8 +142,7 @@ class Captures(RoutedCase):
         return mem_pool, graphs, outputs
 
     def test_that_never_run_at_once_share_memory(self):
-        sizes = [64 * MIB, 48 * MIB, 32 * MIB]
-        reserved = {}
+        sizes, reserved = [64 * MIB, 48 * MIB, 32 * MIB], {}
         for concurrent in (True, False):
             pool = self.pool(concurrent_replays=concurrent)
             mem_pool, graphs, outputs = self.graphs_of_sizes(pool, sizes)
@@ -206,8 +174,4 @@ class Captures(RoutedCase):
             graphs[1].replay()
         torch.cuda.synchronize()
         self.assertEqual([output.item() for output in outputs], [MIB // 8, MIB // 4])
-        del mem_pool, graphs, outputs
-
-
-if __name__ == "__main__":
-    unittest.main()
+        del mem_pool

@@ -90,16 +90,12 @@ def registered_pool(rank, world, device):
 
 def main():
     rank, world, device = rank_processes.join(sys.argv)
-    collectives(rank, world, device)
-    captured(rank, world, device)
-    subgroup(rank, world, device)
-    data_parallel(rank, world, device)
-    registered_pool(rank, world, device)
+    for case in (collectives, captured, subgroup, data_parallel, registered_pool):
+        case(rank, world, device)
     torch.cuda.synchronize()
     distributed.destroy_process_group()
     check("reports", on_emulator.reports(), [])
     print("all is well")
 
 
-if __name__ == "__main__":
-    main()
+main()

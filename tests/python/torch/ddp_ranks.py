@@ -9,53 +9,29 @@ from nccl_log import LOG, all_reduces_of
 import torch
 import torch.distributed as dist
 
-from routed import commpool
+from routed import commpool, filled_in, pool_of
 
 from commpool.torch import _advice, _advise, _group
 from commpool.torch._advice import Advice, Row
 
-from rank_cases import DEVICE, RANK, end, leave, run_cases
+from rank_cases import DEVICE, RANK, Scale, Scales, end, leave, losses_of, refusal, run_cases
 
 WIDTH, LAYERS = 1 << 16, 6
-BYTES = 4 * WIDTH * LAYERS
 
 
-class Scale(torch.nn.Module):
-    def __init__(self, width=WIDTH):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((width,), 2.0))
-
-    def forward(self, x):
-        return x * self.weight[:WIDTH]
-
-
-class Model(torch.nn.Module):
-    """Layers in a row; forward leaves `unused` of them out."""
-
-    def __init__(self, layers=LAYERS, unused=0):
-        super().__init__()
-        self.layers = torch.nn.ModuleList(Scale() for _ in range(layers))
-        self.used = layers - unused
-
-    def forward(self, x):
-        for layer in self.layers[:self.used]:
-            x = layer(x)
-        return x
+def model_of(layers=LAYERS, unused=0):
+    return Scales([WIDTH] * layers, unused)
 
 
 def train(net, pool=None, steps=4):
-    """Trains with SGD. Returns the losses, a weight of each layer, and the steps in which all gradients were in the
-    pool."""
-    optimizer, losses, inside = torch.optim.SGD(net.parameters(), lr=1 / 1024, foreach=False), [], []
-    for _ in range(steps):
-        loss = net(torch.full((WIDTH,), (1.0 + RANK) / 64, device=DEVICE)).sum()
-        loss.backward()
+    """Returns the losses, a weight of each layer, and the steps in which all gradients were in the pool."""
+    inside = []
+
+    def look():
         gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
-        blocks = [commpool.block_of(gradient) for gradient in gradients]
-        inside.append(all(block is not None and pool is not None and block.pool == pool.handle for block in blocks))
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        inside.append(pool is not None and all(pool_of(gradient) == pool.handle for gradient in gradients))
+
+    losses = losses_of(net, torch.full((WIDTH,), (1.0 + RANK) / 64, device=DEVICE), steps, look)
     return losses, [layer.weight[0].item() for layer in net.module.layers], inside
 
 
@@ -66,29 +42,17 @@ def stock(model, **words):
 def trains(group, **words):
     unused = int(words.get("find_unused_parameters", False))
     pool = commpool.Pool("gradients", symmetric_across=group)
-    net = commpool.ddp(Model(unused=unused).to(DEVICE), pool, bucket="512KiB", blocks=0, device_ids=[RANK], **words)
+    net = commpool.ddp(model_of(unused=unused), pool, bucket="512KiB", blocks=0, device_ids=[RANK], **words)
     ours, moved = train(net, pool), net._moved
-    of_stock = stock(Model(unused=unused).to(DEVICE), bucket_cap_mb=0.5, **words)
-    pool.verify()
+    of_stock = stock(model_of(unused=unused), bucket_cap_mb=0.5, **words)
     peak = pool.stats().allocated_bytes.peak
-    commpool.ddp_release(net)
-    return [list(of_stock), list(ours[:2]), ours[2], moved, peak, end(pool)]
+    return [of_stock, ours[:2], ours[2], moved, peak, end(pool, net)]
 
 
-def by_default(group):
-    return trains(group)
-
-
-def with_static_graph(group):
-    return trains(group, static_graph=True)
-
-
-def with_unused_parameters(group):
-    return trains(group, find_unused_parameters=True)
-
-
-def with_gradients_of_their_own(group):
-    return trains(group, gradient_as_bucket_view=False)
+def trains_as_stock(group):
+    return {"by default": trains(group), "with a static graph": trains(group, static_graph=True),
+            "with unused parameters": trains(group, find_unused_parameters=True),
+            "with gradients of their own": trains(group, gradient_as_bucket_view=False)}
 
 
 def advised(group):
@@ -98,13 +62,12 @@ def advised(group):
     with unittest.mock.patch("commpool.torch._advise._measured", side_effect=AssertionError):
         again = commpool.advise()
         pool = commpool.Pool(symmetric_across=group)
-        net = commpool.ddp(Model(1).to(DEVICE), pool)
+        net = commpool.ddp(model_of(1), pool)
         windows = commpool.tp(pool)
     best = _advice.best(list(net.parameters()), [advice, more_blocks])
-    said = [[list(row) for row in advice.rows], advice is again, str(more_blocks), list(advice.sizes or ()),
-            best == net.buckets, net.bucket_bytes_cap == best.nbytes, list(windows.sizes or ())]
-    commpool.ddp_release(net)
-    return [*said, end(pool)]
+    said = [advice.rows, advice is again, str(more_blocks), advice.sizes, best == net.buckets,
+            net.bucket_bytes_cap == best.nbytes, windows.sizes]
+    return [*said, end(pool, net)]
 
 
 def measured_on_the_emulator(_group):
@@ -129,10 +92,7 @@ def larger_than_windows_serve(group):
     advices = {0: Advice(2, rows[2:]), 16: Advice(2, rows, 16)}
 
     def model():
-        made = Model()
-        made.layers.append(Scale(4 * WIDTH))
-        made.used += 1
-        return made.to(DEVICE)
+        return Scales([WIDTH] * LAYERS + [4 * WIDTH])
 
     pool = commpool.Pool("gradients", symmetric_across=group)
     with unittest.mock.patch("commpool.torch._ddp.advise", lambda _, blocks=0: advices[blocks]):
@@ -140,13 +100,11 @@ def larger_than_windows_serve(group):
             net = commpool.ddp(model(), pool, bucket_cap_mb=0.5, device_ids=[RANK])
     over = net.process_group
     ours, of_stock = train(net, pool), stock(model(), bucket_cap_mb=0.5)
-    said = [list(of_stock), list(ours[:2]), list(net.buckets[:3]), list(net.placed()),
-            [over._get_backend(DEVICE).options.config.min_ctas, over._get_backend(DEVICE).options.config.max_ctas],
-            over is group,
-            pool.stats().allocated_bytes.current, info.call_args.args[0] % info.call_args.args[1:]]
-    said.append(all_reduces_of(lambda: train(net, pool, 1)))
-    commpool.ddp_release(net)
-    return [*said, end(pool)]
+    config = over._get_backend(DEVICE).options.config
+    said = [of_stock, ours[:2], net.buckets[:3], net.placed(), [config.min_ctas, config.max_ctas], over is group,
+            pool.stats().allocated_bytes.current, info.call_args.args[0] % info.call_args.args[1:],
+            all_reduces_of(lambda: train(net, pool, 1))]
+    return [*said, end(pool, net)]
 
 
 def of_what_is_given(group):
@@ -157,8 +115,8 @@ def of_what_is_given(group):
         for words in ({"bucket": "512KiB"}, {"blocks": 16}):
             with unittest.mock.patch("commpool.torch._ddp.advise",
                                      lambda _, blocks, rows=rows: Advice(2, rows[blocks], blocks)):
-                net = commpool.ddp(Model(2).to(DEVICE), pool, device_ids=[RANK], **words)
-            said.append([list(net.buckets[:3]), net.process_group is group, all(train(net, pool, 2)[2])])
+                net = commpool.ddp(model_of(2), pool, device_ids=[RANK], **words)
+            said.append([net.buckets[:3], net.process_group is group, all(train(net, pool, 2)[2])])
             commpool.ddp_release(net)
             del net
             gc.collect()
@@ -167,43 +125,28 @@ def of_what_is_given(group):
 
 def refused(group):
     other = dist.new_group(device_id=DEVICE)
-    symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain")
-    said = []
-    for model, pool, words in [(Model(), plain, {}), (Model(), symmetric, {"lazy_bucket_allocation": True}),
-                               (Model(LAYERS + RANK), symmetric, {}), (Model(), symmetric, {"process_group": other}),
-                               (Model(), symmetric, {"bucket": f"{1 + RANK}MiB"})]:
-        try:
-            commpool.ddp(model.to(DEVICE), pool, **{"bucket": "1MiB", "blocks": 0, **words})
-        except commpool.CommpoolError as error:
-            said.append([type(error).__name__, str(error)])
-    for call in (lambda: commpool.ddp(Model().to(DEVICE), symmetric), lambda: commpool.tp(symmetric),
+    symmetric, plain, said = commpool.Pool(symmetric_across=group), commpool.Pool("plain"), []
+    for layers, pool, words in [(LAYERS, plain, {}), (LAYERS, symmetric, {"lazy_bucket_allocation": True}),
+                                (LAYERS + RANK, symmetric, {}), (LAYERS, symmetric, {"process_group": other}),
+                                (LAYERS, symmetric, {"bucket": f"{1 + RANK}MiB"})]:
+        words = {"bucket": "1MiB", "blocks": 0, **words}
+        said.append(refusal(lambda: commpool.ddp(model_of(layers), pool, **words)))
+    for call in (lambda: commpool.ddp(model_of(), symmetric), lambda: commpool.tp(symmetric),
                  lambda: commpool.advise(other), lambda: commpool.Pool(symmetric_across=group)):
         with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(comm_ptr=0)):
-            try:
-                call()
-            except commpool.CommpoolError as error:
-                said.append([type(error).__name__, str(error)])
-    try:
-        commpool.tp(symmetric, sizes=(1024, 4096 * (1 + RANK)))
-    except commpool.CommpoolError as error:
-        said.append([type(error).__name__, str(error)])
-    alone = []
-    for call in (lambda: commpool.ddp(Model().to(DEVICE), symmetric, bucket="1MiB", blocks=-RANK),
-                 lambda: commpool.ddp(Model().to(DEVICE), plain if RANK else symmetric, bucket="1MiB", blocks=0),
-                 lambda: commpool.tp(symmetric, sizes="much" if RANK else None),
-                 lambda: commpool.Pool(symmetric_across=group, agreement="store", deadline_ms="x" if RANK else 5000),
-                 lambda: commpool.Pool(symmetric_across=group, deadlinems=RANK) if RANK else
-                 commpool.Pool(symmetric_across=group)):
-        try:
-            call()
-        except Exception as error:
-            alone.append([type(error).__name__, str(error)])
-    return [said, alone, end(symmetric)]
+            said.append(refusal(call))
+    said.append(refusal(lambda: commpool.tp(symmetric, sizes=(1024, 4096 * (1 + RANK)))))
+    alone = (lambda: commpool.ddp(model_of(), symmetric, bucket="1MiB", blocks=-RANK),
+             lambda: commpool.ddp(model_of(), plain if RANK else symmetric, bucket="1MiB", blocks=0),
+             lambda: commpool.tp(symmetric, sizes="much" if RANK else None),
+             lambda: commpool.Pool(symmetric_across=group, agreement="store", deadline_ms="x" if RANK else 5000),
+             lambda: commpool.Pool(symmetric_across=group, **({"deadlinems": 1} if RANK else {})))
+    return [said, [refusal(call, Exception) for call in alone], end(symmetric)]
 
 
 def changed(group):
     pool, said = commpool.Pool(symmetric_across=group), []
-    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="1MiB", blocks=0)
+    net = commpool.ddp(model_of(2), pool, bucket="1MiB", blocks=0)
     train(net, pool, 2)
 
     def freeze():
@@ -211,44 +154,34 @@ def changed(group):
 
     def grow():
         net.module.layers[1].weight.requires_grad_(True)
-        net.module.layers.append(Scale().to(DEVICE))
+        net.module.layers.append(Scale(WIDTH))
 
     def shrink():
         del net.module.layers[2], net.module.layers[1]
 
     for change in (freeze, grow, shrink):
         change()
-        try:
-            net(torch.ones(WIDTH, device=DEVICE))
-        except commpool.FailedPrecondition as error:
-            said.append(str(error))
+        said.append(refusal(lambda: net(torch.ones(WIDTH, device=DEVICE)), commpool.FailedPrecondition)[1])
     commpool.ddp_release(net)
     net = commpool.ddp(net.module, pool, bucket="1MiB", blocks=0)
     said.append(train(net, pool, 2)[2])
-    commpool.ddp_release(net)
-    return [*said, end(pool)]
+    return [*said, end(pool, net)]
 
 
 def released(group):
     """Gradients are alive, and nobody has waited for the last collectives."""
-    pool, said = commpool.Pool(symmetric_across=group), []
-    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=0, device_ids=[RANK])
+    pool = commpool.Pool(symmetric_across=group)
+    net = commpool.ddp(model_of(2), pool, bucket="256KiB", blocks=0, device_ids=[RANK])
     train(net, pool, 2)
     net(torch.ones(WIDTH, device=DEVICE)).sum().backward()
     model, before = net.module, [parameter.grad[0].item() for parameter in net.parameters()]
-    with commpool.use_pool(pool):
-        unawaited = torch.ones(WIDTH, device=DEVICE)
-    dist.all_reduce(unawaited, async_op=True)
-    del unawaited  # torch's process group still has it
+    dist.all_reduce(filled_in(pool, 1.0, WIDTH, torch.float32), async_op=True)  # torch's process group still has it
     torch.cuda.synchronize()
     commpool.ddp_release(net)
-    said.append(pool.stats().allocated_blocks.current)
-    said.append([parameter.grad[0].item() for parameter in model.parameters()] == before)
-    for call in (lambda: net(torch.ones(WIDTH, device=DEVICE)), lambda: commpool.ddp_release(net)):
-        try:
-            call()
-        except commpool.FailedPrecondition as error:
-            said.append(str(error))
+    said = [pool.stats().allocated_blocks.current,
+            [parameter.grad[0].item() for parameter in model.parameters()] == before]
+    said += [refusal(call, commpool.FailedPrecondition)[1]
+             for call in (lambda: net(torch.ones(WIDTH, device=DEVICE)), lambda: commpool.ddp_release(net))]
     return [*said, end(pool)]
 
 
@@ -258,18 +191,17 @@ def without_more_blocks(group):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with unittest.mock.patch.object(dist, "new_group", side_effect=dist.DistBackendError("invalid config")):
-            net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=24)
-    said = [[str(warning.message) for warning in warned], commpool.fallbacks(), net.process_group is group]
-    said.append(train(net, pool, 2)[2])
-    commpool.ddp_release(net)
-    return [*said, end(pool)]
+            net = commpool.ddp(model_of(2), pool, bucket="256KiB", blocks=24)
+    said = [[str(warning.message) for warning in warned], commpool.fallbacks(), net.process_group is group,
+            train(net, pool, 2)[2]]
+    return [*said, end(pool, net)]
 
 
 def after_a_loss(group):
     """After the loss of a rank nobody waits for it, and the same model goes on over another group."""
     lost = dist.new_group(device_id=DEVICE)
     pool = commpool.Pool(symmetric_across=lost)
-    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=16, process_group=lost)
+    net = commpool.ddp(model_of(2), pool, bucket="256KiB", blocks=16, process_group=lost)
     said, stands_beside = [train(net, pool, 2)[2]], net.process_group
     pool.abandon(lost)
     for aborted in (lost, stands_beside):
@@ -280,17 +212,10 @@ def after_a_loss(group):
     pool.rehome(group)
     net = commpool.ddp(model, pool, bucket="256KiB", blocks=16)
     said.append(train(net, pool, 2)[2])
-    commpool.ddp_release(net)
-    return [*said, end(pool)]
+    return [*said, end(pool, net)]
 
 
-CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised,
-         measured_on_the_emulator,
-         larger_than_windows_serve, of_what_is_given, refused, changed, released,
-         without_more_blocks, after_a_loss]
-
-
-if __name__ == "__main__":
-    run_cases(CASES)
-    leave()
-    LOG.unlink(missing_ok=True)
+run_cases([trains_as_stock, advised, measured_on_the_emulator, larger_than_windows_serve, of_what_is_given, refused,
+           changed, released, without_more_blocks, after_a_loss])
+leave()
+LOG.unlink(missing_ok=True)

@@ -1,12 +1,10 @@
 """DistributedDataParallel with its buckets in windows: two ranks, with torch's own reducer above the emulated NCCL."""
 
-import pathlib
 import re
 import unittest
 
 from rank_processes import said_by_ranks
 
-_RANKS = pathlib.Path(__file__).with_name("ddp_ranks.py")
 _BYTES = 4 * 6 * 65536  # the gradients' bytes
 _SMALL = 64 << 10  # what the reducer makes besides
 
@@ -14,26 +12,26 @@ _SMALL = 64 << 10  # what the reducer makes besides
 class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.said = said_by_ranks(_RANKS)
+        cls.said = said_by_ranks("ddp_ranks.py")
 
     def check(self, case, inside, moved, most):
-        for stock, ours, steps_inside, has_moved, peak, left in self.said[case]:
+        for stock, ours, steps_inside, has_moved, peak, left in (said[case] for said in self.said["trains_as_stock"]):
             self.assertEqual(ours, stock)
             self.assertEqual((steps_inside, has_moved, left), ([inside] * 4, moved, 0))
             self.assertGreaterEqual(peak, _BYTES)
             self.assertLess(peak, most * _BYTES + _SMALL)
 
     def test_has_gradients_in_windows_from_the_first_step_on(self):
-        self.check("by_default", inside=True, moved=True, most=2)
+        self.check("by default", inside=True, moved=True, most=2)
 
     def test_moves_a_static_graph_s_buckets_into_windows(self):
-        self.check("with_static_graph", inside=True, moved=True, most=2)
+        self.check("with a static graph", inside=True, moved=True, most=2)
 
     def test_leaves_buckets_where_they_are_if_parameters_may_be_unused(self):
-        self.check("with_unused_parameters", inside=True, moved=False, most=1)
+        self.check("with unused parameters", inside=True, moved=False, most=1)
 
     def test_copies_gradients_into_the_buckets_where_they_are_no_views(self):
-        self.check("with_gradients_of_their_own", inside=False, moved=True, most=2)
+        self.check("with gradients of their own", inside=False, moved=True, most=2)
 
     def test_takes_its_buckets_from_what_was_measured_once(self):
         for rows, same, text, sizes, best, capped, of_tp, left in self.said["advised"]:
@@ -117,7 +115,3 @@ class Training(unittest.TestCase):
 
     def test_goes_on_over_another_group_after_a_loss(self):
         self.assertEqual(self.said["after_a_loss"], [[[True, True], [True, True], 0]] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

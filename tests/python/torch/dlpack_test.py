@@ -12,11 +12,7 @@ if os.path.exists(LIBRARY):
     os.environ.setdefault("COMMPOOL_LIBRARY", LIBRARY)
 
 import commpool  # noqa: E402
-
-if os.environ.get("COMMPOOL_DRIVER") == "emulated":
-    from on_emulator import EmulatorCase
-else:
-    EmulatorCase = unittest.TestCase
+from on_emulator import EmulatorCase  # noqa: E402
 
 # Another device than the current one, if there is one.
 LAST = min(2, torch.cuda.device_count() - 1)
@@ -80,7 +76,3 @@ class Exchange(EmulatorCase):
         self.assertEqual(commpool.Pool(device=torch.device("cuda", LAST)).device, LAST)
         buffer.free()
         commpool.release_stream(stream)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from rank_processes import unprepared
+from rank_processes import torchrun, unprepared
 
 _CLI = pathlib.Path(sys.argv[1]).absolute()
 _SCRIPT = ("import os, torch; "
@@ -74,8 +74,7 @@ class Emulate(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
             script.write(text)
             script.flush()
-            result = self.start(program=(sys.executable, "-B", "-m", "torch.distributed.run", "--standalone",
-                                         "--nproc-per-node", "2", script.name), **settings)
+            result = self.start(program=torchrun(2, script.name), **settings)
         self.assertEqual(result.returncode, 0, result.stderr)
         return sorted(result.stdout.splitlines())
 
@@ -84,7 +83,3 @@ class Emulate(unittest.TestCase):
 
     def test_moves_nothing_between_ranks_without_arithmetic(self):
         self.assertEqual(self.start_ranks(_GATHERS, options=("--kernels", "none")), ["0 137438953472"] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,13 +1,11 @@
 """PyTorch's unmodified wheel on the emulator: operations without kernels, and those with the few emulated kernels."""
 
-import os
-import subprocess
-import sys
 import unittest
 
 import torch
 
-from on_emulator import EmulatorCase, calls, reports
+from on_emulator import EmulatorCase, blocks_of, calls, printed_by, reports
+from rank_processes import FOLDER, run_ranks
 
 
 class Devices(EmulatorCase):
@@ -21,16 +19,13 @@ class Devices(EmulatorCase):
         self.assertTrue(torch.cuda.can_device_access_peer(0, 1))
         self.assertRaises(torch.AcceleratorError, torch.cuda.set_device, 9)
 
-
     def test_that_are_hidden_are_not_there_and_the_others_are_counted_anew(self):
         program = ("import torch; print(torch.cuda.device_count(), *(torch.cuda.get_device_name(number) for number in "
                    "range(torch.cuda.device_count())), torch.cuda.is_available())")
         for visible, said in [("2,1", "2 commpool emulated GPU 2 commpool emulated GPU 1 True"),
-                              ("3", "1 commpool emulated GPU 3 True"), ("", "0 False"), ("0,7,1", "1 commpool "
-                                                                                        "emulated GPU 0 True")]:
-            run = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CUDA_VISIBLE_DEVICES": visible},
-                                 capture_output=True, text=True, check=False)
-            self.assertEqual(run.stdout.strip(), said, run.stderr)
+                              ("3", "1 commpool emulated GPU 3 True"), ("", "0 False"),
+                              ("0,7,1", "1 commpool emulated GPU 0 True")]:
+            self.assertEqual(printed_by("-c", program, CUDA_VISIBLE_DEVICES=visible).strip(), said)
 
 
 class Memory(EmulatorCase):
@@ -55,35 +50,56 @@ class Memory(EmulatorCase):
         before = torch.cuda.memory_allocated()
         tensor = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
         self.assertEqual(torch.cuda.memory_allocated() - before, 1 << 20)
-        blocks = [block for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
-        self.assertIn(tensor.data_ptr(), [block["address"] for block in blocks])
+        self.assertIn(tensor.data_ptr(), blocks_of(torch.cuda.memory_snapshot()))
         del tensor
         freed = calls("cuMemFree")
         torch.cuda.empty_cache()
         self.assertGreater(calls("cuMemFree"), freed)
 
     def test_that_there_is_not_is_torchs_own_error(self):
-        with self.assertRaises(torch.OutOfMemoryError) as caught:
+        with self.assertRaisesRegex(torch.OutOfMemoryError, r"1024\.00 GiB"):
             torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
-        self.assertIn("1024.00 GiB", str(caught.exception))
 
     def test_of_a_pool_is_apart(self):
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
             inside = torch.empty(1 << 20, device="cuda")
         outside = torch.empty(1 << 20, device="cuda")
-        ranges = [(segment["address"], segment["total_size"]) for segment in pool.snapshot()]
-        self.assertEqual([any(begin <= tensor.data_ptr() < begin + size for begin, size in ranges)
-                          for tensor in (inside, outside)], [True, False])
+        self.assertEqual([tensor.data_ptr() in blocks_of(pool.snapshot()) for tensor in (inside, outside)],
+                         [True, False])
 
 
 class OtherAllocators(EmulatorCase):
     def test_expandable_segments_map_pages(self):
         script = ("import torch; tensor = torch.ones(1 << 20, device='cuda'); "
                   "print([segment['is_expandable'] for segment in torch.cuda.memory_snapshot()], tensor[5].item())")
-        result = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True, timeout=240,
-                                env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
-        self.assertEqual((result.returncode, result.stdout), (0, "[True] 1.0\n"), result.stderr)
+        self.assertEqual(printed_by("-c", script, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "[True] 1.0\n")
+
+
+class SharedTensors(unittest.TestCase):
+    """Tensors of the stock torch in another process."""
+
+    def check(self, expandable):
+        printed = printed_by(FOLDER / "shared_tensors_program.py",
+                             PYTORCH_CUDA_ALLOC_CONF=f"expandable_segments:{expandable}")
+        self.assertEqual(printed.splitlines(), [
+            f"expandable {expandable}",
+            "the other reads 1000.0 1000.0",
+            "it wrote 2500.0 and sent 2100.0",
+            "it ends with 0 and leaves 1000.0 2500.0",
+        ])
+
+    def test_of_cuda_malloc_are_read_written_and_outlive_the_other_process(self):
+        self.check(expandable=False)
+
+    def test_of_expandable_segments_are_too(self):
+        self.check(expandable=True)
+
+
+class ProcessGroup(unittest.TestCase):
+    def test_collectives_of_two_ranks_are_right(self):
+        for rank, (code, said, errors) in enumerate(run_ranks("collectives_rank.py", 2)):
+            self.assertEqual((code, said), (0, "all is well\n"), f"rank {rank}:\n{errors}")
 
 
 class Streams(EmulatorCase):
@@ -217,7 +233,3 @@ class Kernels(EmulatorCase):
         with self.assertRaisesRegex(torch.AcceleratorError, "no kernel image.*spin_kernel"):
             torch.cuda._sleep(1)
         self.assertEqual(torch.ones(2, device="cuda").tolist(), [1, 1], "the device goes on")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -15,8 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from routed import commpool, run_of_page
-from rank_cases import DEVICE, RANK
-
+from rank_cases import DEVICE, RANK, refusal
 
 _REFERENCE = "commpool/torch/reference.md"
 
@@ -29,11 +28,7 @@ def step(pool, group=None):
 
 
 def said_of(call):
-    try:
-        call()
-        return "done"
-    except commpool.CommpoolError as error:
-        return f"{type(error).__name__}: {error}"
+    return ": ".join(refusal(call) or ["done"])
 
 
 def pool_over(group, name="gradients", **words):
@@ -102,8 +97,7 @@ def of_a_mesh(_world):
     pool = pool_over(mesh)
     x = step(pool)
     offset = commpool.window_of(x, mesh).offset
-    several = DeviceMesh("cuda", [list(range(dist.get_world_size()))])
-    refused = said_of(lambda: pool_over(several))
+    refused = said_of(lambda: pool_over(DeviceMesh("cuda", [list(range(dist.get_world_size()))])))
     del x
     pool.reclaim()
     pool.close()
@@ -119,8 +113,12 @@ def as_the_page_says(world):
             store.set("port", str(free.getsockname()[1]))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=store.get("port").decode())
     destroy_process_group()
-    names = run_of_page("commpool/torch/README.md", "import torch, torch.distributed as dist", device=DEVICE,
-                        **of_a_step(64))
+    return ended(run_of_page("commpool/torch/README.md", "import torch, torch.distributed as dist", device=DEVICE,
+                             **of_a_step(64)))
+
+
+def ended(names):
+    """What a program has left: its pool is closed, and was used; there is no group."""
     return [names["pool"].closed, names["pool"].stats().allocated_blocks.total > 0, dist.is_initialized()]
 
 
@@ -134,8 +132,8 @@ def of_a_step(width):
 
 def as_the_reference_says(_world):
     """The gradients, of 4 MiB, lie in the pool."""
-    names = run_of_page(_REFERENCE, 'pool = commpool.Pool("gradients"', commpool=commpool, dist=dist, **of_a_step(1024))
-    return [names["pool"].closed, names["pool"].stats().allocated_blocks.total > 0, dist.is_initialized()]
+    return ended(run_of_page(_REFERENCE, 'pool = commpool.Pool("gradients"', commpool=commpool, dist=dist,
+                             **of_a_step(1024)))
 
 
 def as_the_reference_trains(_world):
@@ -176,9 +174,8 @@ def after_a_shutdown_of_the_backend(world):
     pool = pool_over(world, deadline_ms=5000)
     dist.ProcessGroup.shutdown.__wrapped__(world)  # torch's own, past the hook
     dist.distributed_c10d._world.pg_map.pop(world)
-    said = [said_of(pool.close), said_of(lambda: pool.reserve("16MiB")), said_of(lambda: pool.abandon(world))]
-    said.append(said_of(pool.close))
-    return said
+    return [said_of(call) for call in (pool.close, lambda: pool.reserve("16MiB"), lambda: pool.abandon(world),
+                                       pool.close)]
 
 
 def beside_a_rank_that_does_not_come(world):

@@ -17,7 +17,6 @@ _CASES = ("without_close", "with_live_tensors", "dropped", "reserved_afterwards"
           "as_the_reference_trains")
 
 
-
 def said(*cases):
     """What each rank said in each case, rank 0 first; and what all wrote to stderr."""
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +84,7 @@ class EndsThatNobodyTells(unittest.TestCase):
         heard, errors = said("beside_a_rank_that_does_not_come")
         self.assertNotIn("broken rule", errors)
         self.assertIn("ended its registrations alone", errors)
-        self.assertEqual(heard["beside_a_rank_that_does_not_come"][1], None)
+        self.assertIsNone(heard["beside_a_rank_that_does_not_come"][1])
 
 
 class Losses(unittest.TestCase):
@@ -99,7 +98,3 @@ class Signals(unittest.TestCase):
     def test_end_a_wait_over_the_store(self):
         heard, _ = said("interrupted_over_the_store")
         self.assertEqual(heard["interrupted_over_the_store"], ["interrupted", None])
-
-
-if __name__ == "__main__":
-    unittest.main()

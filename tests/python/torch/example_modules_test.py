@@ -2,6 +2,7 @@
 understood."""
 
 import contextlib
+import functools
 import sys
 import threading
 import unittest
@@ -10,6 +11,7 @@ import unittest.mock
 import torch
 
 import routed  # noqa: F401  which finds the library
+from on_emulator import on_threads
 
 sys.path.append("examples/python/torch")
 import decode  # noqa: E402
@@ -55,19 +57,14 @@ class Decoding(unittest.TestCase):
         return [model(contextlib.nullcontext()).item() for _ in range(number)]
 
     def test_in_parts_makes_the_tokens_of_the_whole_model(self):
-        whole, found = model_of(1), {}
+        whole = model_of(1)
         parts = [part_of(whole, rank, 2) for rank in range(2)]
         with unittest.mock.patch.object(decode.dist, "all_reduce", sums_of(2)):
-            threads = [threading.Thread(target=lambda of=part: found.update({id(of): self.tokens_of(of)}))
-                       for part in parts]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            found = on_threads(*(functools.partial(self.tokens_of, part) for part in parts))
         with unittest.mock.patch.object(decode.dist, "all_reduce"):
             expected = self.tokens_of(whole)
         self.assertGreater(len(set(expected)), 1)
-        self.assertEqual([found[id(part)] for part in parts], [expected] * 2)
+        self.assertEqual(found, [expected] * 2)
 
     def test_from_the_cache_is_attention_over_all_tokens_so_far(self):
         torch.manual_seed(1)
@@ -120,7 +117,3 @@ class Log(unittest.TestCase):
     def test_counts_what_ran_no_kernel_as_copied_in_windows(self):
         for lines in ([call("AllGather")] * 2, [call("AllGather"), _COPIED] * 2):
             self.check(lines, "AllGather", {"copy engines": 2}, {"window": 2})
-
-
-if __name__ == "__main__":
-    unittest.main()

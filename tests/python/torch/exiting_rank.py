@@ -68,5 +68,4 @@ def main():
     sys.exit(7)
 
 
-if __name__ == "__main__":
-    main()
+main()

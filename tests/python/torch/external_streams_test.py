@@ -3,11 +3,10 @@
 
 import contextlib
 import ctypes
-import unittest
 
 import torch
 
-from routed import MIB, RoutedCase, commpool, tensor
+from routed import MIB, RoutedCase, commpool, tensor, tensor_in
 
 _NON_BLOCKING = 1
 
@@ -35,8 +34,7 @@ class ExternalStreams(RoutedCase):
                 with external_stream(), commpool.use_pool(pool):
                     held = tensor(nbytes).fill_(1)
                 del held
-                with commpool.use_pool(pool):
-                    self.assert_in(pool, tensor(nbytes).fill_(2))
+                self.assert_in(pool, tensor_in(pool, nbytes).fill_(2))
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         self.assertEqual(pool.stats().reserved_bytes.current, 0, "nothing waits for a stream that is gone")
@@ -44,15 +42,13 @@ class ExternalStreams(RoutedCase):
     def test_may_die_before_what_was_recorded_on_them(self):
         pool = self.pool()
         for nbytes in (512, 3 * MIB):
-            with commpool.use_pool(pool):
-                held = tensor(nbytes).fill_(1)
+            held = tensor_in(pool, nbytes).fill_(1)
             with external_stream() as stream:
                 stream.wait_stream(torch.cuda.default_stream())
                 held.fill_(2)
                 held.record_stream(stream)
             del held
-            with commpool.use_pool(pool):
-                self.assert_in(pool, tensor(nbytes).fill_(3))
+            self.assert_in(pool, tensor_in(pool, nbytes).fill_(3))
         torch.cuda.synchronize()
 
     def test_are_served_again_while_they_live(self):
@@ -60,7 +56,3 @@ class ExternalStreams(RoutedCase):
         with external_stream(), commpool.use_pool(pool):
             address = tensor(3 * MIB).data_ptr()
             self.assertEqual(tensor(3 * MIB).data_ptr(), address)
-
-
-if __name__ == "__main__":
-    unittest.main()

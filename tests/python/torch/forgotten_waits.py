@@ -20,6 +20,18 @@ class Program:
         with torch.cuda.stream(self.side):
             return work()
 
+    def on_third(self, work):
+        with torch.cuda.stream(self.third):
+            return work()
+
+    def lends(self, tensor, work):
+        """The side stream works on a tensor of the main one, which has to be recorded."""
+        self.side.wait_stream(self.main)
+        self.on_side(lambda: work(tensor))
+        if not self.forgets:
+            tensor.record_stream(self.side)
+        return tensor
+
 
 def reads_before_it_is_written(program):
     product = program.ones * 3
@@ -55,23 +67,14 @@ def multiplies_matrices(program):
 
 
 def forgets_to_record_the_stream(program):
-    product = program.ones * 3
-    program.side.wait_stream(program.main)
-    program.on_side(lambda: torch.tanh(product))
-    if not program.forgets:
-        product.record_stream(program.side)
+    product = program.lends(program.ones * 3, torch.tanh)
     kept = torch.empty_like(product)
     del product
     kept.fill_(1)
 
 
 def frees_and_makes_anew(program):
-    product = program.ones * 3
-    program.side.wait_stream(program.main)
-    program.on_side(lambda: torch.tanh(product))
-    if not program.forgets:
-        product.record_stream(program.side)
-    del product
+    program.lends(program.ones * 3, torch.tanh)
     torch.full_like(program.ones, 7)
 
 
@@ -80,13 +83,11 @@ def uses_columns(program):
     first = 33 if program.forgets else 32
     program.on_side(lambda: matrix[:, :first].exp_())
     matrix[:, 32:].exp_()
-    torch.cuda.synchronize()
 
 
 def uses_every_other_element(program):
     program.on_side(lambda: program.ones[::2].exp_())
     program.ones[2 if program.forgets else 1::2].exp_()
-    torch.cuda.synchronize()
 
 
 def copies_on_another_stream(program):
@@ -96,7 +97,6 @@ def copies_on_another_stream(program):
     product.mul_(2)
     program.waits(program.side, program.main)
     program.on_side(lambda: target.copy_(product))
-    torch.cuda.synchronize()
 
 
 def copies_to_the_host(program):
@@ -104,7 +104,6 @@ def copies_to_the_host(program):
     program.ones.mul_(2)
     program.waits(program.side, program.main)
     program.on_side(lambda: pinned.copy_(program.ones, non_blocking=True))
-    torch.cuda.synchronize()
 
 
 def prefetches(program):
@@ -113,7 +112,6 @@ def prefetches(program):
     program.waits(program.main, program.side)
     batch.mul(2)
     batch.record_stream(program.main)
-    torch.cuda.synchronize()
 
 
 def waits_for_an_old_event(program):
@@ -125,15 +123,12 @@ def waits_for_an_old_event(program):
         event.record()
     program.side.wait_event(event)
     program.on_side(lambda: program.ones.sum())
-    torch.cuda.synchronize()
 
 
 def waits_for_the_wrong_stream(program):
     program.on_side(lambda: program.ones.mul_(2))
     program.third.wait_stream(program.main if program.forgets else program.side)
-    with torch.cuda.stream(program.third):
-        program.ones.sum()
-    torch.cuda.synchronize()
+    program.on_third(lambda: program.ones.sum())
 
 
 def reads_a_gradient_of_another_stream(program):
@@ -143,7 +138,6 @@ def reads_a_gradient_of_another_stream(program):
     program.on_side(lambda: weight.grad.add_(1))
     program.waits(program.main, program.side)
     weight.grad.sum()
-    torch.cuda.synchronize()
 
 
 def steps_while_gradients_are_scaled(program):
@@ -154,7 +148,6 @@ def steps_while_gradients_are_scaled(program):
     program.on_side(lambda: weight.grad.mul_(0.5))
     program.waits(program.main, program.side)
     optimizer.step()
-    torch.cuda.synchronize()
 
 
 def replays_a_graph(program):
@@ -165,14 +158,13 @@ def replays_a_graph(program):
     program.on_side(graph.replay)
     program.waits(program.main, program.side)
     program.ones.sum()
-    torch.cuda.synchronize()
+    torch.cuda.synchronize()  # before the graph goes
 
 
 def draws(program):
     program.on_side(lambda: program.ones.normal_())
     program.waits(program.main, program.side)
     program.ones.abs()
-    torch.cuda.synchronize()
 
 
 def convolves(program):
@@ -182,7 +174,6 @@ def convolves(program):
     program.on_side(lambda: weight.mul_(2))
     program.waits(program.main, program.side)
     torch.nn.functional.conv2d(image, weight)
-    torch.cuda.synchronize()
 
 
 def looks_up_an_embedding(program):
@@ -192,7 +183,6 @@ def looks_up_an_embedding(program):
     program.on_side(lambda: index.add_(1))
     program.waits(program.main, program.side)
     torch.nn.functional.embedding(index, table)
-    torch.cuda.synchronize()
 
 
 PROGRAMS = [reads_before_it_is_written, reads_the_side_streams_result, writes_while_it_is_read, writes_twice,

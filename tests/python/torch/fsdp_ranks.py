@@ -13,34 +13,13 @@ from routed import commpool
 
 from commpool.torch import _beside
 
-from rank_cases import DEVICE, RANK, end, leave, run_cases
+from rank_cases import DEVICE, RANK, Scale, Scales, end, leave, losses_of, refusal, run_cases
 
-WIDTH, LAYERS = 4096, 4
-LAYER_BYTES = 4 * WIDTH
-
-
-class Scale(torch.nn.Module):
-    def __init__(self, width=WIDTH):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((width,), 2.0))
-
-    def forward(self, x):
-        return x * self.weight
+WIDTH = 4096
 
 
-class Model(torch.nn.Module):
-    def __init__(self, widths=(WIDTH,) * LAYERS):
-        super().__init__()
-        self.layers = torch.nn.ModuleList(Scale(width) for width in widths)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-def sharded(widths=(WIDTH,) * LAYERS, **words):
-    model = Model(widths).to(DEVICE)
+def sharded(widths=(WIDTH,) * 4, **words):
+    model = Scales(widths)
     for layer in model.layers:
         fully_shard(layer, **words)
     return fully_shard(model, **words)
@@ -48,22 +27,8 @@ def sharded(widths=(WIDTH,) * LAYERS, **words):
 
 def train(model, steps=3):
     """Trains on batches that differ by rank. Returns the losses and the last layer's shard."""
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=1 / 1024, foreach=False), []
-    for _ in range(steps):
-        x = torch.full((WIDTH,), (1.0 + RANK) / 8, device=DEVICE)
-        loss = model(x).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+    losses = losses_of(model, torch.full((WIDTH,), (1.0 + RANK) / 8, device=DEVICE), steps)
     return losses, [layer.weight.to_local()[0].item() for layer in model.layers]
-
-
-def trained_so_far():
-    """The results of `train` for a model that was trained before."""
-    model = sharded()
-    train(model)
-    return model
 
 
 def windowed(group, **words):
@@ -72,13 +37,12 @@ def windowed(group, **words):
 
 
 def trains_as_stock(group):
-    stock = train(sharded())
+    stock = sharded()
+    said = [train(stock)]
     pool, model = windowed(group)
     ring = commpool.all_gather_ring(model)
-    said = [stock, train(model), ring.buffers, ring.nbytes, ring.taken, pool.stats().allocated_bytes.current]
-    pool.verify()
-    left = end(pool, model)
-    return [*said, left, train(model, 1) == train(trained_so_far(), 1)]
+    said += [train(model), ring.buffers, ring.nbytes, ring.taken, pool.stats().allocated_bytes.current]
+    return [*said, end(pool, model), train(model, 1) == train(stock, 1)]
 
 
 def reduces_in_windows(group):
@@ -126,11 +90,8 @@ def gathered_by_hand(group):
         model.layers[0].unshard()
     said = [policies[0], len(streams), 0 in streams, model.layers[0].weight.sum().item()]
     model.layers[0].reshard()
-    try:
-        for layer in model.layers:
-            layer.unshard(async_op=True)
-    except commpool.FailedPrecondition as error:
-        said.append(str(error))
+    said.append(refusal(lambda: [layer.unshard(async_op=True) for layer in model.layers],
+                        commpool.FailedPrecondition)[1])
     for layer in model.layers[:2]:
         layer.unshard()
         layer.reshard()
@@ -141,11 +102,8 @@ def gathered_by_hand(group):
 def checkpointed_whole(group):
     """Backward first repeats the whole forward; then every module stays gathered."""
     pool, model = windowed(group)
-    x, said = torch.ones(WIDTH, device=DEVICE, requires_grad=True), ""
-    try:
-        checkpoint(model, x, use_reentrant=False).sum().backward()
-    except commpool.FailedPrecondition as error:
-        said = str(error)
+    x = torch.ones(WIDTH, device=DEVICE, requires_grad=True)
+    _, said = refusal(lambda: checkpoint(model, x, use_reentrant=False).sum().backward(), commpool.FailedPrecondition)
     pool.abandon(group)  # torch keeps what the failed step has gathered
     commpool.fsdp_release(model)
     pool.destroy()
@@ -153,16 +111,11 @@ def checkpointed_whole(group):
 
 
 def refused(group):
-    said = []
     symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain", device=RANK)
-    for model, pool, words in [(Model().to(DEVICE), symmetric, {}), (sharded(), plain, {}),
-                               (sharded((WIDTH, WIDTH * (1 + RANK))), symmetric, {}),
-                               (sharded(), symmetric, {"buffers": 2 + RANK}), (sharded(), symmetric, {"buffers": 0}),
-                               (sharded(), symmetric, {"buffers": 2 - 3 * RANK})]:
-        try:
-            commpool.fsdp(model, pool, **words)
-        except commpool.CommpoolError as error:
-            said.append([type(error).__name__, str(error)])
+    said = [refusal(lambda: commpool.fsdp(model, pool, **words)) for model, pool, words in [
+        (Scales([WIDTH]), symmetric, {}), (sharded(), plain, {}), (sharded((WIDTH, WIDTH * (1 + RANK))), symmetric, {}),
+        (sharded(), symmetric, {"buffers": 2 + RANK}), (sharded(), symmetric, {"buffers": 0}),
+        (sharded(), symmetric, {"buffers": 2 - 3 * RANK})]]
     said.append(symmetric.stats().allocated_blocks.total)
     end(symmetric)
     return said
@@ -171,20 +124,11 @@ def refused(group):
 def changed(group):
     """A module outgrows the buffers, and another model's buffers went back."""
     pool, model = windowed(group)
-    ring, said = commpool.all_gather_ring(model), []
-
-    def grow():
-        ring.take(2 * WIDTH, torch.float32)
-
-    def use():
-        commpool.fsdp_release(model)
-        ring.take(WIDTH, torch.float32)
-
-    for call in (grow, use, lambda: commpool.fsdp_release(model)):
-        try:
-            call()
-        except commpool.FailedPrecondition as error:
-            said.append(str(error))
+    ring = commpool.all_gather_ring(model)
+    said = [refusal(lambda: ring.take(2 * WIDTH, torch.float32), commpool.FailedPrecondition)[1]]
+    commpool.fsdp_release(model)
+    said += [refusal(call, commpool.FailedPrecondition)[1]
+             for call in (lambda: ring.take(WIDTH, torch.float32), lambda: commpool.fsdp_release(model))]
     said.append(train(model, 1) == train(sharded(), 1))  # the same as torch's own
     return [*said, end(pool)]
 
@@ -193,11 +137,8 @@ def sharded_later(group):
     """A new layer is sharded after some steps. Its step is refused; a model that is wrapped again goes on."""
     pool, model = windowed(group)
     said = [train(model, 1) == train(sharded(), 1)]
-    model.layers.append(fully_shard(Scale().to(DEVICE)))
-    try:
-        model(torch.ones(WIDTH, device=DEVICE))
-    except commpool.FailedPrecondition as error:
-        said.append(str(error))
+    model.layers.append(fully_shard(Scale(WIDTH)))
+    said.append(refusal(lambda: model(torch.ones(WIDTH, device=DEVICE)), commpool.FailedPrecondition)[1])
     commpool.fsdp_release(model)
     model(torch.ones(WIDTH, device=DEVICE)).sum().backward()  # torch's own, which nobody watches
     commpool.fsdp(model, pool)
@@ -209,16 +150,10 @@ def abandoned(group):
     """After a loss, the pool also abandons the communicator that was made beside the group's."""
     pool, model = windowed(group)
     beside, ring = _beside.with_copy_engines(group, pool), commpool.all_gather_ring(model)
-    tensor, said = ring.take(WIDTH, torch.float32), []
-    for when in ("before", "after"):
-        for over in (group, beside):
-            try:
-                pool.window_of(tensor, over)
-                said.append([when, True])
-            except commpool.NotFound:
-                said.append([when, False])
-        if when == "before":
-            pool.abandon(group)
+    tensor = ring.take(WIDTH, torch.float32)
+    said = [pool.window_of(tensor, over).handle != 0 for over in (group, beside)]
+    pool.abandon(group)
+    said += [refusal(lambda: pool.window_of(tensor, over))[0] for over in (group, beside)]
     del tensor
     commpool.fsdp_release(model)
     pool.destroy()
@@ -243,11 +178,7 @@ def reshards_to_fewer(group):
     return [stock, train(model), commpool.all_gather_ring(model).taken, end(pool, model)]
 
 
-OF_FOUR = [reshards_to_fewer]
-CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed, sharded_later,
-         checkpointed_whole, abandoned, without_copy_engines]
-
-
-if __name__ == "__main__":
-    run_cases([*CASES, *OF_FOUR] if len(sys.argv) > 1 else CASES)
-    leave()
+run_cases([reshards_to_fewer] if "four" in sys.argv else [
+    trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed, sharded_later,
+    checkpointed_whole, abandoned, without_copy_engines])
+leave()

@@ -8,34 +8,32 @@ import unittest.mock
 import torch
 import torch.distributed as dist
 
-from routed import MIB, MakeInBackward, commpool, pool_of, tensor
+from routed import MIB, commpool, filled_in, pool_of, tensor, train_once
 
 from commpool.torch import _ddp, _group
 
 import commpool as plain
 
 from on_emulator import reports
-from rank_cases import DEVICE, RANK, end, run_cases
-
-
-def backward(x):
-    out = MakeInBackward.apply(x, [])
-    out.backward(torch.ones_like(out))
+from rank_cases import DEVICE, RANK, end, refusal, run_cases
 
 
 def leaf(numel):
     return torch.zeros(numel, device=DEVICE, requires_grad=True)
 
 
-def windows(group, agreement):
+def windows(group):
+    return [windows_over(group, agreement) for agreement in ("tcp", "store")]
+
+
+def windows_over(group, agreement):
     pool = commpool.Pool(symmetric_across=group, reserve="64MiB", agreement=agreement)
     x = leaf(MIB)
     with commpool.use_pool(pool):
         first = torch.ones(1000, device=DEVICE)
-        backward(x)
+        train_once(x)
     found = [pool.window_of(of_pool, group) for of_pool in (first, x.grad)]
     dist.all_reduce(first)
-    pool.verify()
     said = [[window.offset for window in found], all(window.handle for window in found), first[0].item(), pool.device,
             pool_of(x.grad) == pool.handle]
     del first, x
@@ -43,26 +41,15 @@ def windows(group, agreement):
     return said
 
 
-def windows_over_tcp(group):
-    return windows(group, "tcp")
-
-
-def windows_over_the_store(group):
-    return windows(group, "store")
-
-
 def exhausted(group):
     pool = commpool.Pool("small", symmetric_across=group, reserve="2MiB")
-    x, said = leaf(2 * MIB), []
-    try:
-        with commpool.use_pool(pool):
-            backward(x)
-    except torch.OutOfMemoryError as error:
-        said.append(str(error))
+    x = leaf(2 * MIB)
+    with commpool.use_pool(pool):
+        said = [refusal(lambda: train_once(x), torch.OutOfMemoryError)[1]]
     x.grad = None
     pool.reserve("64MiB")
     with commpool.use_pool(pool):
-        backward(x)
+        train_once(x)
     said.append(pool_of(x.grad) == pool.handle)
     del x
     end(pool)
@@ -77,12 +64,7 @@ def different(group):
             ragged = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)  # line A
         else:
             ragged = torch.empty(2 * MIB, dtype=torch.uint8, device=DEVICE)  # line B
-    said = []
-    for call in (pool.verify, pool.close):
-        try:
-            call()
-        except (commpool.Disagreement, commpool.FailedPrecondition) as error:
-            said.append(str(error))
+    said = [refusal(pool.verify, commpool.Disagreement)[1], refusal(pool.close, commpool.FailedPrecondition)[1]]
     del same, ragged
     pool.close()
     pool.destroy()
@@ -95,18 +77,13 @@ def steps(group):
 
     def step():
         with commpool.use_pool(pool):
-            backward(x)
+            train_once(x)
         x.grad = None
 
     for _ in range(3):
         step()
         pool.reclaim()
-    said = []
-    try:
-        step()
-        step()
-    except torch.OutOfMemoryError as error:
-        said.append("reclaim" in str(error))
+    said = ["reclaim" in refusal(lambda: [step(), step()], torch.OutOfMemoryError)[1]]
     x.grad = None
     del x
     end(pool)
@@ -191,8 +168,7 @@ def several(group):
     pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
     pool.register_with(other)
     pool.register_with(alone)
-    with commpool.use_pool(pool):
-        made = torch.ones(100, device=DEVICE)
+    made = filled_in(pool, 1.0, 100, torch.float32)
     dist.all_reduce(made, group=other)
     said = [pool.window_of(made, other).offset, made[0].item()]
     del made
@@ -207,13 +183,9 @@ def outlived(group):
     """A tensor is alive when its group ends, and when its pool ends."""
     other = dist.new_group(device_id=DEVICE)
     dist.all_reduce(torch.ones(1, device=DEVICE), group=other)
-    pool, said = commpool.Pool("outlived", symmetric_across=other, reserve="2MiB"), []
-    with commpool.use_pool(pool):
-        kept = torch.full((1000,), 3.0, device=DEVICE)
-    try:
-        pool.close()
-    except commpool.CommpoolError as error:
-        said.append(str(error))
+    pool = commpool.Pool("outlived", symmetric_across=other, reserve="2MiB")
+    kept = filled_in(pool, 3.0, 1000, torch.float32)
+    said = [refusal(pool.close)[1]]
     torch.cuda.synchronize()
     pool.abandon(other)
     dist.destroy_process_group(other)
@@ -229,10 +201,7 @@ def without_communicator(group):
     raises._comm_ptr.side_effect = RuntimeError("no communicator\nand where that was found")
     for backend in (group._get_backend(DEVICE), raises):
         with unittest.mock.patch.object(_group, "backend_of", return_value=backend):
-            try:
-                commpool.Pool(symmetric_across=group)
-            except commpool.FailedPrecondition as error:
-                said.append(str(error))
+            said.append(refusal(lambda: commpool.Pool(symmetric_across=group), commpool.FailedPrecondition)[1])
     dist.all_reduce(torch.ones(1, device=DEVICE))
     pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
     said.append(pool.mode)
@@ -240,21 +209,11 @@ def without_communicator(group):
     return said
 
 
-def refusal(call):
-    """The type and the text of our error that a call raises."""
-    try:
-        call()
-    except commpool.CommpoolError as error:
-        return [type(error).__name__, str(error)]
-    return None
-
-
 def sleeps(group):
     """Pools sleep by a tag and keep their blocks' contents. Once a rank has no memory to wake with; all ranks hear of
     it."""
     pool = commpool.Pool("sleeping", tag="windows", symmetric_across=group, reserve="64MiB")
-    with commpool.use_pool(pool):
-        kept = torch.full((1000,), 3.0, device=DEVICE)
+    kept = filled_in(pool, 3.0, 1000, torch.float32)
     before = pool.window_of(kept, group)
     commpool.sleep(tag="windows", keep="host", graphs="discarded")
     said = [refusal(lambda: pool.window_of(kept, group)), pool.stats().asleep_bytes == 64 * MIB]
@@ -313,30 +272,22 @@ def aborted(group):
 
 def unawaited(group):
     """Torch's process group has the tensor of a collective that nobody waited for. The pool says where to look."""
-    pool, said = commpool.Pool("gradients", symmetric_across=group, reserve="2MiB"), []
+    pool = commpool.Pool("gradients", symmetric_across=group, reserve="2MiB")
     with commpool.use_pool(pool):
         dist.all_reduce(torch.ones(1000, device=DEVICE), async_op=True)
     torch.cuda.synchronize()
     pool.reclaim()
-    try:
-        pool.close()
-    except commpool.FailedPrecondition as error:
-        said.append(str(error))
+    said = [refusal(pool.close, commpool.FailedPrecondition)[1]]
     _ddp.let_go(group, DEVICE)  # the later collective
     return [*said, end(pool)]
 
 
-OF_LATE = [without_communicator, different]
-CASES = [windows_over_tcp, windows_over_the_store, exhausted, steps, between_devices, proposed, different, sizes,
-         several, sleeps, outlived, unawaited, aborted]
-
-
-if __name__ == "__main__":
-    if "remapped" in sys.argv:
-        run_cases([sleeps_under_a_graph])
-    elif "late" in sys.argv:
-        run_cases(OF_LATE, device_id=None)
-    else:
-        run_cases(CASES)
-    sys.stdout.flush()
-    os._exit(0)  # the group may be aborted, so the ranks cannot destroy it together
+if "remapped" in sys.argv:
+    run_cases([sleeps_under_a_graph])
+elif "late" in sys.argv:
+    run_cases([without_communicator, different], device_id=None)
+else:
+    run_cases([windows, exhausted, steps, between_devices, proposed, different, sizes, several, sleeps, outlived,
+               unawaited, aborted])
+sys.stdout.flush()
+os._exit(0)  # the group may be aborted, so the ranks cannot destroy it together

@@ -1,13 +1,11 @@
-"""Symmetric pools over process groups: two ranks, a process each, with the emulated NCCL below torch's own backend."""
+"""Symmetric pools over process groups, and groups that give NCCL's own memory back: two ranks, a process each, with the
+emulated NCCL below torch's own backend."""
 
-import pathlib
 import unittest
 
-from rank_processes import run_ranks, said_by_ranks
+from rank_processes import FOLDER, run_ranks, said_by_ranks
 
-_RANKS = pathlib.Path(__file__).with_name("group_ranks.py")
-_WATCHED_RANKS = pathlib.Path(__file__).with_name("watchdog_ranks.py")
-_EXITING_RANK = pathlib.Path(__file__).with_name("exiting_rank.py")
+_RANKS = FOLDER / "group_ranks.py"
 
 
 class Groups(unittest.TestCase):
@@ -18,10 +16,10 @@ class Groups(unittest.TestCase):
         cls.said_late = said_by_ranks(_RANKS, "late", COMMPOOL_TORCH_CALL_LINES="0", TORCH_DIST_USE_NCCL2="0")
 
     def test_have_windows_at_equal_offsets_backward_s_too(self):
-        for case in ("windows_over_tcp", "windows_over_the_store"):
-            offsets = self.said[case][0][0]
+        for over, said in zip(("TCP", "the store"), zip(*self.said["windows"])):
+            offsets = said[0][0]
             self.assertEqual(len(set(offsets)), 2)
-            self.assertEqual(self.said[case], [[offsets, True, 2.0, rank, True] for rank in range(2)], case)
+            self.assertEqual(list(said), [[offsets, True, 2.0, rank, True] for rank in range(2)], over)
 
     def test_without_a_communicator_say_what_to_do(self):
         for null, raised, mode in self.said_late["without_communicator"]:
@@ -89,18 +87,24 @@ class Groups(unittest.TestCase):
             self.assertEqual((of_no_group, of_no_pool), (3.0, 4.0))
 
     def test_that_torch_s_watchdog_gives_up_are_abandoned_by_its_hook(self):
-        self.assertEqual(said_by_ranks(_WATCHED_RANKS)["watched"], [True, 1, True])
+        self.assertEqual(said_by_ranks("watchdog_ranks.py")["watched"], [True, 1, True])
 
     def test_that_fail_while_a_program_exits_leave_its_exit_code_and_call_no_hook(self):
-        (code, output), = run_ranks(_EXITING_RANK, 1)
-        self.assertEqual(code, 7, output)
-        self.assertIn("CUDA error during", output)
-        self.assertNotIn("a hook of the pool was called", output)
+        (code, _, errors), = run_ranks("exiting_rank.py", 1)
+        self.assertEqual(code, 7, errors)
+        self.assertIn("CUDA error during", errors)
+        self.assertNotIn("a hook of the pool was called", errors)
 
     def test_that_are_aborted_are_abandoned_before(self):
         for with_hook, reserved, held in self.said["aborted"]:
             self.assertEqual((with_hook, reserved, held), (True, 0, 0))
 
 
-if __name__ == "__main__":
-    unittest.main()
+class SleepingGroups(unittest.TestCase):
+    def test_come_back_and_work_with_their_pools(self):
+        said = said_by_ranks("sleeping_group_ranks.py", "sleeps_and_wakes", COMMPOOL_EMULATOR="nccl=2.30.7")
+        self.assertEqual(said["sleeps_and_wakes"], [[True, True, False, 4.0, []]] * 2)
+
+    def test_of_an_older_nccl_say_so(self):
+        for message in said_by_ranks("sleeping_group_ranks.py", "of_an_older_nccl")["of_an_older_nccl"]:
+            self.assertRegex(message, "communicators that sleep need NCCL 2.29.7; .* is 2.28.9")

@@ -6,17 +6,14 @@ import unittest
 
 import torch
 
-from routed import MIB, EmulatorCase, commpool, pool_of, tensor
+from on_emulator import blocks_of
+from routed import MIB, RoutedCase, commpool, tensor, tensor_in
 
 import commpool as plain  # routed has set where it finds its library
 
 
 def make_in_late_install_test():
     return tensor(3 * MIB)
-
-
-def numbers(device):
-    return torch.arange(6.0).reshape(2, 3).to(torch.device("cuda", device))
 
 
 def reaches(device, of_tensor):
@@ -28,12 +25,12 @@ def reaches(device, of_tensor):
                                                                  ctypes.c_uint64(of_tensor.data_ptr())) == 0
 
 
-class LateInstall(EmulatorCase):
+class LateInstall(RoutedCase):
     """The tensors, peers, fraction and history here are older than the router."""
 
     @classmethod
     def setUpClass(cls):
-        cls.older = numbers(0)
+        cls.older = torch.arange(6.0).reshape(2, 3).to("cuda:0")
         cls.devices = torch.cuda.device_count()
         if cls.devices > 1:
             # Not a plain copy: a kernel on one device writes to the other, so torch makes that a peer, once.
@@ -58,23 +55,16 @@ class LateInstall(EmulatorCase):
         if not self.has_router:
             self.skipTest("there is no router and no compiler")
 
-    def pool(self, of=commpool, **options):
-        pool = of.Pool(**options)
-        self.addCleanup(pool.destroy)
-        return pool
-
     def test_leaves_older_tensors_to_torch(self):
-        self.assertIsNone(pool_of(self.older))
+        self.assert_native(self.older)
         before = torch.cuda.memory_allocated()
-        gone = type(self).recorded
         type(self).recorded = None
-        del gone
         self.assertEqual(torch.cuda.memory_allocated(), before - 3 * MIB)
 
     def check_copies(self, pool, scope):
         with scope:
             ours = torch.empty(3, 2, device="cuda:1")
-        self.assertEqual(pool_of(ours), pool.handle)
+        self.assert_in(pool, ours)
         ours.copy_(self.older.t())
         self.assertEqual(ours.tolist(), [[0, 3], [1, 4], [2, 5]])
         back = torch.empty(2, 3, device="cuda:0").copy_(ours.t())
@@ -87,7 +77,8 @@ class LateInstall(EmulatorCase):
 
     @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are needed")
     def test_grants_pools_that_serve_by_scopes_of_the_library_s_own(self):
-        pool = self.pool(of=plain, device=1)
+        pool = plain.Pool(device=1)
+        self.addCleanup(pool.destroy)
         self.check_copies(pool, plain.use_pool(pool))
 
     @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are needed")
@@ -109,24 +100,19 @@ class LateInstall(EmulatorCase):
 
     def test_holds_pools_to_the_fraction(self):
         pool = self.pool(device=0)
-        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError):
-            tensor(self.total // 50)
+        self.assertRaises(torch.OutOfMemoryError, tensor_in, pool, self.total // 50)
         torch.cuda.set_per_process_memory_fraction(1.0, 0)
-        with commpool.use_pool(pool):
-            self.assertEqual(pool_of(tensor(self.total // 50)), pool.handle)
+        self.assert_serves(pool, self.total // 50)
 
     def test_records_pools_in_the_history(self):
         pool = self.pool(device=0)
         with commpool.use_pool(pool):
-            ours, gone = make_in_late_install_test(), tensor(MIB)
-        address = gone.data_ptr()
-        del gone
+            ours, address = make_in_late_install_test(), tensor(MIB).data_ptr()
         native = make_in_late_install_test()
         snapshot = torch.cuda.memory._snapshot()
-        frames = {block["address"]: [frame["name"] for frame in block.get("frames", [])]
-                  for segment in snapshot["segments"] for block in segment["blocks"]}
         for of_either in (ours, native):
-            self.assertIn("make_in_late_install_test", frames[of_either.data_ptr()])
+            frames = blocks_of(snapshot["segments"])[of_either.data_ptr()]["frames"]
+            self.assertIn("make_in_late_install_test", [frame["name"] for frame in frames])
         trace = snapshot["device_traces"][0]
         self.assertEqual([event["action"] for event in trace if event.get("addr") == address],
                          ["alloc", "free_requested", "free_completed"])
@@ -135,7 +121,3 @@ class LateInstall(EmulatorCase):
             pinned = torch.empty(MIB, dtype=torch.uint8, pin_memory=True)
             self.assertIn(pinned.data_ptr(), [event.get("addr") for event in
                                               torch.cuda.memory._snapshot()["host_traces"]])
-
-
-if __name__ == "__main__":
-    unittest.main()

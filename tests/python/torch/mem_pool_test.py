@@ -1,17 +1,21 @@
 """torch.cuda.MemPool over our pools: a real one, for everything that takes MemPools."""
 
 import gc
-import unittest
+import itertools
 
 import torch
 
-from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+from routed import MIB, RoutedCase, commpool, filled, on_thread, pool_of, tensor
 
 
 class MemPool(RoutedCase):
-    def test_serves_torch_s_scope_and_counts_its_users(self):
+    def pools(self):
+        """A pool of ours, and a MemPool over it."""
         pool = self.pool()
-        mem_pool = commpool.mem_pool(pool)
+        return pool, commpool.mem_pool(pool)
+
+    def test_serves_torch_s_scope_and_counts_its_users(self):
+        pool, mem_pool = self.pools()
         self.assertIsInstance(mem_pool, torch.cuda.MemPool)
         self.assertEqual(mem_pool.use_count(), 1)
         with torch.cuda.use_mem_pool(mem_pool):
@@ -26,27 +30,23 @@ class MemPool(RoutedCase):
                 pass
 
     def test_is_the_pool_s_in_snapshots_and_empty_cache(self):
-        pool = self.pool()
-        mem_pool = commpool.mem_pool(pool)
+        pool, mem_pool = self.pools()
         with torch.cuda.use_mem_pool(mem_pool):
             kept = tensor(MIB)
             torch.cuda.empty_cache()
-        segments = mem_pool.snapshot()
-        self.assertEqual([segment["segment_pool_id"] for segment in segments], [mem_pool.id])
-        self.assertEqual(segments[0]["total_size"], pool.stats().reserved_bytes.current)
-        self.assertEqual(segments[0]["blocks"][0]["address"], kept.data_ptr())
-        del kept
-        del mem_pool
+        segment, = mem_pool.snapshot()
+        self.assertEqual((segment["segment_pool_id"], segment["total_size"]),
+                         (mem_pool.id, pool.stats().reserved_bytes.current))
+        self.assertEqual(segment["blocks"][0]["address"], kept.data_ptr())
+        del kept, mem_pool
         gc.collect()
         self.assertEqual(pool.stats().reserved_bytes.current, 0, "its destructor empties it")
 
     def test_leaves_tensors_of_other_devices_to_torch(self):
         self.needs_device(1)
-        pool = self.pool(device=0)
-        mem_pool = commpool.mem_pool(pool)
+        pool, mem_pool = self.pools()
         with torch.cuda.device(1), torch.cuda.use_mem_pool(mem_pool):
-            far = torch.empty(MIB, dtype=torch.uint8, device="cuda:1")
-            near = torch.empty(MIB, dtype=torch.uint8, device="cuda:0")
+            far, near = tensor(MIB, 1), tensor(MIB, 0)
         self.assert_native(far)
         self.assert_in(pool, near)
 
@@ -60,20 +60,14 @@ class MemPool(RoutedCase):
     def test_lies_beside_torch_s_own_and_scopes_and_the_innermost_wins(self):
         ours, scoped, theirs = self.pool("ours"), self.pool("scoped"), torch.cuda.MemPool()
         mem_pool = commpool.mem_pool(ours)
-        with torch.cuda.use_mem_pool(theirs), torch.cuda.use_mem_pool(mem_pool):
-            self.assert_in(ours, tensor(MIB))
-        with torch.cuda.use_mem_pool(mem_pool), torch.cuda.use_mem_pool(theirs):
-            self.assert_native(tensor(MIB))
-        with torch.cuda.use_mem_pool(mem_pool), commpool.use_pool(scoped):
-            self.assert_in(scoped, tensor(MIB))
-        with commpool.use_pool(scoped), torch.cuda.use_mem_pool(mem_pool):
-            self.assert_in(ours, tensor(MIB))
-        with commpool.use_pool(scoped), torch.cuda.use_mem_pool(theirs):
-            self.assert_native(tensor(MIB))
+        scopes = {ours.handle: lambda: torch.cuda.use_mem_pool(mem_pool), None: lambda: torch.cuda.use_mem_pool(theirs),
+                  scoped.handle: lambda: commpool.use_pool(scoped)}
+        for outer, inner in itertools.permutations(scopes, 2):
+            with self.subTest(outer=outer, inner=inner), scopes[outer](), scopes[inner]():
+                self.assertEqual(pool_of(tensor(MIB)), inner)
 
     def test_knows_what_is_alive_and_says_what_it_has_not(self):
-        pool = self.pool()
-        mem_pool = commpool.mem_pool(pool)
+        _, mem_pool = self.pools()
         with torch.cuda.use_mem_pool(mem_pool):
             kept = tensor(MIB)
         alive = torch._C._cuda_checkPoolLiveAllocations
@@ -87,7 +81,7 @@ class MemPool(RoutedCase):
         with torch.cuda.use_mem_pool(theirs):
             address = tensor(MIB).data_ptr()
             kept = tensor(MIB)
-            self.assertEqual(kept.data_ptr(), address)
+            self.assertEqual(kept.data_ptr(), address, "what is freed is served again")
             state = torch._C._cuda_getCheckpointState(0, theirs.id)
             del kept
             torch._C._cuda_setCheckpointPoolState(0, state, [], [])
@@ -105,30 +99,24 @@ class MemPool(RoutedCase):
 
     def test_takes_the_place_of_a_graph_s_pool_inside_of_its_capture(self):
         """Contexts of vLLM and SGLang do this: they end the graph's pool, and begin it again after theirs."""
-        pool = self.pool()
-        mem_pool, graph = commpool.mem_pool(pool), torch.cuda.CUDAGraph()
-        graph_s = torch.cuda.graph_pool_handle()
+        (pool, mem_pool), graph, graph_s = self.pools(), torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         with torch.cuda.graph(graph, pool=graph_s):
-            before = torch.full((MIB,), 1, dtype=torch.uint8, device="cuda")
+            before = filled(1)
             torch._C._cuda_endAllocateToPool(0, graph_s)
             with torch.cuda.use_mem_pool(mem_pool):
-                inside = torch.full((MIB,), 2, dtype=torch.uint8, device="cuda")
+                inside = filled(2)
             torch._C._cuda_beginAllocateCurrentThreadToPool(0, graph_s)
-            after = torch.full((MIB,), 3, dtype=torch.uint8, device="cuda")
-        self.assert_native(before)
-        self.assert_in(pool, inside)
-        self.assert_native(after)
+            after = filled(3)
         made = [before, inside, after]
+        self.assertEqual([pool_of(of_graph) for of_graph in made], [None, pool.handle, None])
         for of_graph in made:
             of_graph.zero_()
         graph.replay()
         torch.cuda.synchronize()
         self.assertEqual([of_graph[-1].item() for of_graph in made], [1, 2, 3])
-        del graph, before, inside, after, made
 
     def test_serves_compiled_functions(self):
-        pool = self.pool()
-        mem_pool = commpool.mem_pool(pool)
+        pool, mem_pool = self.pools()
         compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="eager")
         with torch.cuda.use_mem_pool(mem_pool):
             out = compiled()
@@ -158,12 +146,6 @@ class MemPool(RoutedCase):
         with torch.cuda.use_mem_pool(mem_pool):
             kept = tensor(MIB)
         self.assert_in(pool, kept)
-        self.assertEqual(pool_of(kept), pool.handle)
-        del kept
-        del mem_pool
+        del kept, mem_pool
         gc.collect()
         self.assertEqual(pool.stats().allocated_blocks.current, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,10 +4,8 @@ Rank 0 prints the answers of all ranks as a line of JSON for each case: eager, a
 shows which windows were bound (the emulator's line), and the kernel of each all-reduce.
 """
 
-import json
-import os
+import functools
 import re
-import sys
 
 from nccl_log import LOG, all_reduces_of, log
 
@@ -16,8 +14,8 @@ import torch.distributed as dist
 
 from routed import MIB, commpool
 
-RANK = int(os.environ["RANK"])
-DEVICE = torch.device("cuda", RANK)
+from rank_cases import DEVICE, end, leave, run_cases
+
 COUNT = 4096
 _BOUND = re.compile(r"window 0x([0-9a-f]+) size (\d+) is bound for NVLS multicast")
 
@@ -52,13 +50,22 @@ def made(windows):
     return {"inside": inside, "outside": torch.ones(COUNT, device=DEVICE)}
 
 
-def eagerly(group, pool, windows):
+@functools.lru_cache(maxsize=None)
+def windows_over(group):
+    """The one pool of all cases, and the windows from it."""
+    dist.all_reduce(torch.ones(COUNT, device=DEVICE))
+    pool = commpool.Pool("tp", symmetric_across=group, reserve="6MiB")
+    return pool, commpool.tp(pool, sizes=(4 * COUNT, MIB))
+
+
+def eagerly(group):
+    pool, windows = windows_over(group)
     return {name: told(pool, tensor, group, kernels_of(lambda of=tensor: dist.all_reduce(of)))
             for name, tensor in made(windows).items()}
 
 
-def in_a_graph(group, pool, windows):
-    said = {}
+def in_a_graph(group):
+    (pool, windows), said = windows_over(group), {}
     for name in ("inside", "outside"):
         graph, holder = torch.cuda.CUDAGraph(), {}
 
@@ -75,26 +82,7 @@ def in_a_graph(group, pool, windows):
     return said
 
 
-def main():
-    torch.cuda.set_device(DEVICE)
-    dist.init_process_group("nccl", device_id=DEVICE)
-    talk, group = dist.new_group(backend="gloo"), dist.group.WORLD
-    dist.all_reduce(torch.ones(COUNT, device=DEVICE))
-    pool = commpool.Pool("tp", symmetric_across=group, reserve="6MiB")
-    windows = commpool.tp(pool, sizes=(4 * COUNT, MIB))
-    for case in (eagerly, in_a_graph):
-        said, everything = case(group, pool, windows), [None] * dist.get_world_size()
-        dist.all_gather_object(everything, said, group=talk)
-        if RANK == 0:
-            print(json.dumps([case.__name__, everything]), flush=True)
-    torch.cuda.synchronize()
-    pool.reclaim()
-    pool.close()
-    pool.destroy()
-    dist.destroy_process_group()
-    LOG.unlink(missing_ok=True)
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+run_cases([eagerly, in_a_graph])
+end(windows_over(dist.group.WORLD)[0])
+leave()
+LOG.unlink(missing_ok=True)

@@ -5,10 +5,10 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 
+from on_emulator import printed_by
 from routed import LIBRARY
 
 _CLI = os.path.abspath("tools/cli/commpool")
@@ -17,12 +17,9 @@ _PROGRAM = str(pathlib.Path(__file__).with_name("one_rank.py"))
 
 class OneRank(unittest.TestCase):
     def run_rank(self, *words, ranks=8):
-        run = subprocess.run([sys.executable, "-B", _PROGRAM, *words], capture_output=True, text=True, timeout=280,
-                             check=False, env={**os.environ, "COMMPOOL_EMULATOR": "kernels=none,ranks=one",
-                                               "COMMPOOL_LIBRARY": LIBRARY, "RANK": "0", "WORLD_SIZE": str(ranks)})
-        self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertNotIn("broken rule", run.stderr)
-        return [int(number) for number in run.stdout.split()]
+        printed = printed_by(_PROGRAM, *words, COMMPOOL_EMULATOR="kernels=none,ranks=one", COMMPOOL_LIBRARY=LIBRARY,
+                             RANK="0", WORLD_SIZE=str(ranks))
+        return [int(number) for number in printed.split()]
 
     def test_holds_its_share_of_parameters_gradients_and_moments(self):
         (parameters, of_two), (_, of_eight) = self.run_rank(ranks=2), self.run_rank()
@@ -32,9 +29,9 @@ class OneRank(unittest.TestCase):
     def test_has_its_peak_in_the_report_by_lines(self):
         with tempfile.TemporaryDirectory() as folder:
             parameters, peak = self.run_rank(folder)
-            page = os.path.join(folder, "report.html")
+            page = pathlib.Path(folder, "report.html")
             subprocess.run([_CLI, "report", folder, "--output", page], check=True, timeout=60)
-            text = pathlib.Path(page).read_text(encoding="utf-8")
+            text = page.read_text(encoding="utf-8")
         model = json.loads(re.search(r'<script type="application/json" id="model">(.*?)</script>', text, re.DOTALL)[1])
         rank, = model["ranks"]
         self.assertAlmostEqual(rank["peak"]["bytes"], peak, delta=peak // 20)
@@ -43,7 +40,3 @@ class OneRank(unittest.TestCase):
         self.assertEqual(len(moments), 2, holders)
         for moment in moments:  # threads' caches serve the small ones
             self.assertAlmostEqual(moment, 4 * parameters // 8, delta=parameters // 40)
-
-
-if __name__ == "__main__":
-    unittest.main()

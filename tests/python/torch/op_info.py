@@ -83,12 +83,8 @@ def _compare(entry, dtype):
     return ran
 
 
-class _TooLong(Exception):
-    pass
-
-
 def _stop(*_):
-    raise _TooLong(f"longer than {_SECONDS} seconds")
+    raise TimeoutError(f"longer than {_SECONDS} seconds")
 
 
 def _print_entries(type_name, first, step):

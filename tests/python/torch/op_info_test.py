@@ -16,7 +16,3 @@ class OpInfo(unittest.TestCase):
 
     def test_every_tenth_is_right_in_short_floats(self):
         self.check("bfloat16")
-
-
-if __name__ == "__main__":
-    unittest.main()

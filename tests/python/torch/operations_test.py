@@ -4,7 +4,6 @@ import copy
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -13,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from on_emulator import EmulatorCase
+from on_emulator import EmulatorCase, run_python
 
 
 def _tensor():
@@ -70,7 +69,18 @@ TORCH_LIBRARY_IMPL(later, CUDA, library) { library.impl("twice", OnGpu); }
 """
 
 
+def gradients_on(device, layer, batch, loss=lambda out: (out ** 2).sum()):
+    """What a copy of the layer has for its weights, by name."""
+    layer = copy.deepcopy(layer).to(device)
+    loss(layer(batch.to(device))).backward()
+    return {name: weight.grad.cpu() for name, weight in layer.named_parameters()}
+
+
 class Operations(EmulatorCase):
+    def check_gradients(self, layer, batch, tolerance=0, **words):
+        found, wanted = (gradients_on(device, layer, batch, **words) for device in ("cuda", "cpu"))
+        torch.testing.assert_close(found, wanted, atol=tolerance, rtol=tolerance)
+
     def test_have_the_values_of_the_cpu(self):
         for name, operation in _SAME.items():
             with self.subTest(name):
@@ -98,21 +108,11 @@ class Operations(EmulatorCase):
                                      nn.Conv2d(8, 8, 3, groups=8), nn.ConvTranspose2d(8, 4, 3))
         encoder = nn.TransformerEncoderLayer(32, 4, dropout=0.0)
         for layer, shape in ((convolutions, (2, 3, 16, 16)), (encoder, (4, 2, 32))):
-            batch = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape)
-            other = copy.deepcopy(layer).cuda()
-            (layer(batch) ** 2).sum().backward()
-            (other(batch.cuda()) ** 2).sum().backward()
-            for name, weight in layer.named_parameters():
-                self.assertTrue(torch.equal(other.get_parameter(name).grad.cpu(), weight.grad), name)
+            self.check_gradients(layer, torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape))
 
     def test_normalise_in_evaluation_and_by_root_mean_squares(self):
         layers = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8).eval(), nn.RMSNorm(8))
-        batch = torch.linspace(-1, 1, 32).view(4, 8)
-        other = copy.deepcopy(layers).cuda()
-        (layers(batch) ** 2).sum().backward()
-        (other(batch.cuda()) ** 2).sum().backward()
-        for name, weight in layers.named_parameters():
-            self.assertTrue(torch.allclose(other.get_parameter(name).grad.cpu(), weight.grad, atol=1e-5), name)
+        self.check_gradients(layers, torch.linspace(-1, 1, 32).view(4, 8), tolerance=1e-5)
 
     def test_join_the_statistics_of_ranks(self):
         batch = torch.linspace(-1, 1, 96).view(4, 3, 8).sin().cuda()
@@ -158,12 +158,8 @@ class Operations(EmulatorCase):
 
     def test_run_recurrent_cells(self):
         for layer in (nn.LSTM(8, 16, 2), nn.GRU(8, 16)):
-            batch = torch.linspace(-1, 1, 120).view(5, 3, 8)
-            other = copy.deepcopy(layer).cuda()
-            layer(batch)[0].sum().backward()
-            other(batch.cuda())[0].sum().backward()
-            for name, weight in layer.named_parameters():
-                self.assertTrue(torch.allclose(other.get_parameter(name).grad.cpu(), weight.grad, atol=1e-5), name)
+            self.check_gradients(layer, torch.linspace(-1, 1, 120).view(5, 3, 8), tolerance=1e-5,
+                                 loss=lambda out: out[0].sum())
 
     def test_draw_by_the_devices_generator(self):
         torch.cuda.manual_seed(5)
@@ -199,26 +195,23 @@ class Operations(EmulatorCase):
 
     def test_that_the_host_looks_at_cannot_be_captured(self):
         tensor = _tensor().cuda()
-        with self.assertRaises(RuntimeError):
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
-                (tensor > 0).nonzero()
+        with self.assertRaises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            (tensor > 0).nonzero()
 
 
-def _said(program, **settings):
-    setting = ",".join(f"{key}={value}" for key, value in settings.items())
-    run = subprocess.run([sys.executable, "-B", "-c", "import torch\n" + program], capture_output=True, text=True,
-                         timeout=280, env={**os.environ, "COMMPOOL_EMULATOR": setting}, check=False)
+def _said(program, settings=""):
+    run = run_python("-c", "import torch\n" + program, COMMPOOL_EMULATOR=settings)
     return run.stdout.strip(), run.stderr
 
 
 class Settings(unittest.TestCase):
     def test_run_operations_at_once(self):
         self.assertEqual(_said("print((torch.ones(2, 2, device='cuda') @ torch.ones(2, 2, device='cuda')).tolist())",
-                               kernels="now")[0], "[[2.0, 2.0], [2.0, 2.0]]")
+                               "kernels=now")[0], "[[2.0, 2.0], [2.0, 2.0]]")
 
     def test_run_no_arithmetic(self):
         self.assertEqual(_said("x = torch.zeros(4, device='cuda'); print((x + 1).shape, torch.cuda.memory_allocated())",
-                               kernels="none")[0], "torch.Size([4]) 512")
+                               "kernels=none")[0], "torch.Size([4]) 512")
 
     def test_keep_a_workspace_for_each_thread_that_multiplies(self):
         self.assertEqual(_said("""
@@ -236,35 +229,28 @@ print(forward, torch.cuda.memory_allocated() >> 20)
 x = torch.zeros(1 << 34, device="cuda")
 positions = (torch.rand(9, device="cuda") > 0).nonzero()
 print((x + 1).sum().item(), torch.ones(1000).cuda().cpu().sum().item(), positions.shape)
-""", kernels="none")[0], "0.0 0.0 torch.Size([0, 1])")
+""", "kernels=none")[0], "0.0 0.0 torch.Size([0, 1])")
 
-    def test_make_an_index_out_of_range_a_device_assert(self):
-        said, errors = _said("""
+    def check_assert(self, begins, asserts, text):
+        """A program that begins so and then asserts on the device gets torch's error; the emulator says the text."""
+        said, errors = _said(f"""{begins}
 try:
-    torch.zeros(3, device="cuda")[torch.tensor([7], device="cuda")]
+    {asserts}
     torch.cuda.synchronize()
 except torch.AcceleratorError as error:
     print("device-side assert" in str(error))
 """)
         self.assertEqual(said, "True", errors)
-        self.assertIn("device assert in aten::index", errors)
+        self.assertIn(f"device assert in aten::{text}", errors)
+
+    def test_make_an_index_out_of_range_a_device_assert(self):
+        self.check_assert("", 'torch.zeros(3, device="cuda")[torch.tensor([7], device="cuda")]', "index")
 
     def test_assert_in_the_order_of_the_stream(self):
-        said, errors = _said("""
+        self.check_assert("""
 holds = torch.zeros(1, dtype=torch.bool, device="cuda")
 holds.fill_(True)
 torch._assert_async(holds, "it is false")
 holds.fill_(False)
 torch.cuda.synchronize()
-try:
-    torch._assert_async(holds, "it is false")
-    torch.cuda.synchronize()
-except torch.AcceleratorError as error:
-    print("device-side assert" in str(error))
-""")
-        self.assertEqual(said, "True", errors)
-        self.assertIn("device assert in aten::_assert_async.msg: it is false", errors)
-
-
-if __name__ == "__main__":
-    unittest.main()
+""", 'torch._assert_async(holds, "it is false")', "_assert_async.msg: it is false")

@@ -8,10 +8,9 @@ import sys
 import unittest
 
 import removed_waits
-from rank_processes import unprepared
+from rank_processes import FOLDER, torchrun, unprepared
 
-_CLI = pathlib.Path(sys.argv[1]).absolute()
-_PROGRAM = str(pathlib.Path(__file__).with_name("parallel_ranks.py"))
+_EMULATED = (pathlib.Path(sys.argv[1]).absolute(), "emulate", "--")
 _FSDP = "torch.distributed.fsdp._fully_shard."
 # Of each module, what one of its waits begins with, and the case that comes by it.
 _LEFT_OUT = [
@@ -26,8 +25,7 @@ _TOLERANCE = 1e-5  # of the loss; a step that reads what is not there yet is off
 
 
 def _ranks(kind, *words, before=(), ranks=4):
-    return subprocess.run([*before, sys.executable, "-B", "-m", "torch.distributed.run", "--standalone",
-                           "--nproc-per-node", str(ranks), _PROGRAM, kind, *words],
+    return subprocess.run([*before, *torchrun(ranks, FOLDER / "parallel_ranks.py", kind, *words)],
                           env={**unprepared(), "OMP_NUM_THREADS": "1", "COMMPOOL_EMULATOR": f"devices={ranks}"},
                           capture_output=True, text=True, timeout=280, check=False)
 
@@ -37,7 +35,7 @@ class Parallel(unittest.TestCase):
 
     def _losses(self, ranks):
         """The losses of each case as the CPU has them, and as the emulated GPUs have them."""
-        wanted, found = _ranks("cpu", ranks=ranks), _ranks("cuda", before=(_CLI, "emulate", "--"), ranks=ranks)
+        wanted, found = _ranks("cpu", ranks=ranks), _ranks("cuda", before=_EMULATED, ranks=ranks)
         self.assertNotIn("broken rule", found.stderr)
         self.assertEqual((wanted.returncode, found.returncode), (0, 0), wanted.stderr + found.stderr)
         return [{name: [float.fromhex(loss) for loss in losses] for name, *losses in map(str.split, lines)}
@@ -61,10 +59,6 @@ class Parallel(unittest.TestCase):
         for case, module, begins in _LEFT_OUT:
             line = next(line for line, text in sorted(removed_waits.waits(module).items()) if text.startswith(begins))
             with self.subTest(module=module, line=line):
-                result = _ranks("cuda", case, "--without", f"{module}:{line}", before=(_CLI, "emulate", "--"), ranks=2)
+                result = _ranks("cuda", case, "--without", f"{module}:{line}", before=_EMULATED, ranks=2)
                 self.assertIn(removed_waits.RUNS, result.stderr)
                 self.assertIn("broken rule: race", result.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

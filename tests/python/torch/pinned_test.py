@@ -1,27 +1,24 @@
 """A scope over a pool of pinned memory has torch's pinned tensors, and nothing else."""
 
-import ctypes
 import gc
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import torch
 
-from routed import LIBRARY, MIB, RoutedCase, commpool, held, on_thread, pool_of, tensor
+from on_emulator import printed_by, run_python
+from routed import LIBRARY, MIB, RoutedCase, commpool, held, on_thread, tensor
 
 
-def pinned(nbytes):
+def pinned(nbytes=MIB):
     return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
 
-def lines(program, **environment):
-    """Those that the program prints; what it says of errors comes behind them."""
-    run = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True,
-                         text=True, check=False, timeout=300)
-    return run.stdout.splitlines() + ([run.stderr] if run.returncode else [])
+def pinned_in(pool, nbytes=MIB):
+    with commpool.use_pool(pool):
+        return pinned(nbytes)
 
 
 class PinnedCase(RoutedCase):
@@ -35,14 +32,13 @@ class Devices(PinnedCase):
         for device in (self.needs_device(1), 0):
             stream = torch.cuda.default_stream(device)
             with torch.cuda.device(device), commpool.use_pool(pool):
-                source = pinned(MIB).fill_(7)
-                there = torch.zeros(MIB, dtype=torch.uint8, device=f"cuda:{device}")
+                source, there = pinned().fill_(7), tensor(MIB, device).zero_()
                 stream.synchronize()
                 with held(stream):
                     there.copy_(source, non_blocking=True)
                     address = source.data_ptr()
                     del source
-                    self.assertNotEqual(pinned(MIB).data_ptr(), address, "the copy has not read it yet")
+                    self.assertNotEqual(pinned().data_ptr(), address, "the copy has not read it yet")
 
     def others(self):
         """Pools of device 0 whose memory device 1 uses too, with that device's default stream; 0 is current."""
@@ -55,9 +51,9 @@ class Devices(PinnedCase):
             for recorded in (True, False):
                 block = pool.allocate(MIB) if recorded else pool.allocate(MIB, stream)
                 with self.subTest(pool.name, recorded=recorded), held(stream):
-                    address = block.pointer
                     if recorded:
                         block.record_stream(stream)
+                    address = block.pointer
                     block.free()
                     self.assertNotEqual(pool.allocate(MIB).pointer, address, "the stream works on it")
 
@@ -85,15 +81,15 @@ class Devices(PinnedCase):
 class Scopes(PinnedCase):
     def test_catch_pinned_tensors_and_no_tensors_of_a_device(self):
         pool = self.pinned_pool()
-        before = pinned(MIB)
+        before = pinned()
         with commpool.use_pool(pool):
-            made = [pinned(MIB), torch.arange(100).pin_memory(), torch.zeros(3, pin_memory=True)]
+            made = [pinned(), torch.arange(100).pin_memory(), torch.zeros(3, pin_memory=True)]
             on_device, pageable = tensor(MIB), torch.empty(100)
         for of_tensor in made:
             self.assertTrue(of_tensor.is_pinned())
             self.assert_in(pool, of_tensor)
         self.assertEqual(made[1].tolist(), list(range(100)))
-        for of_tensor in (before, pinned(MIB), on_device):
+        for of_tensor in (before, pinned(), on_device):
             self.assert_native(of_tensor)
         self.assertFalse(pageable.is_pinned())
         del made, of_tensor
@@ -102,8 +98,8 @@ class Scopes(PinnedCase):
     def test_catch_those_of_every_thread(self):
         pool = self.pinned_pool()
         with commpool.use_pool(pool):
-            self.assert_in(pool, on_thread(lambda: pinned(MIB)))
-        self.assert_native(on_thread(lambda: pinned(MIB)))
+            self.assert_in(pool, on_thread(pinned))
+        self.assert_native(on_thread(pinned))
 
     def test_catch_those_that_a_data_loader_pins_on_its_thread(self):
         pool = self.pinned_pool()
@@ -122,10 +118,10 @@ class Scopes(PinnedCase):
         outer, inner, of_device = self.pinned_pool("outer"), self.pinned_pool("inner"), self.pool("of_device")
         with commpool.use_pool(outer), commpool.use_pool(of_device):
             with commpool.use_pool(inner, sizes=("1MiB", None)):
-                self.assert_in(inner, pinned(MIB))
+                self.assert_in(inner, pinned())
                 self.assert_in(outer, pinned(MIB - 1))
                 self.assert_in(of_device, tensor(MIB))
-            self.assert_in(outer, pinned(MIB))
+            self.assert_in(outer, pinned())
 
     def test_end_in_any_order(self):
         first, second = self.pinned_pool("first"), self.pinned_pool("second")
@@ -133,14 +129,14 @@ class Scopes(PinnedCase):
         for scope in scopes:
             scope.__enter__()
         scopes[0].__exit__(None, None, None)
-        self.assert_in(second, pinned(MIB))
+        self.assert_in(second, pinned())
         scopes[1].__exit__(None, None, None)
-        self.assert_native(pinned(MIB))
+        self.assert_native(pinned())
 
     def test_hand_what_does_not_fit_outwards_and_at_last_to_torch(self):
         small, large = self.pinned_pool("small", limit="2MiB"), self.pinned_pool("large", limit="8MiB")
         with commpool.use_pool(large, exhaustion="next_scope"), commpool.use_pool(small, exhaustion="next_scope"):
-            self.assert_in(small, pinned(MIB))
+            self.assert_in(small, pinned())
             self.assert_in(large, pinned(6 * MIB))
             self.assert_native(pinned(16 * MIB))
         with commpool.use_pool(small), self.assertRaisesRegex(torch.OutOfMemoryError, "small.*limit"):
@@ -152,17 +148,17 @@ class Scopes(PinnedCase):
             with self.assertRaisesRegex(commpool.InvalidArgument, "pinned tensors of every thread"):
                 commpool.use_pool(pool, **words)
         with commpool.use_pool(pool, filter="process"):
-            self.assert_in(pool, pinned(MIB))
+            self.assert_in(pool, pinned())
 
     def test_over_other_pools_catch_no_pinned_tensors(self):
         with commpool.use_pool(self.pool()):
-            self.assert_native(pinned(MIB))
+            self.assert_native(pinned())
 
     def test_leave_a_capture_s_pinned_tensors_to_torch(self):
         pool = self.pinned_pool()
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with commpool.use_pool(pool), torch.cuda.graph(graph, stream=stream):
-            inside = pinned(MIB)
+            inside = pinned()
         self.assert_native(inside)
         del inside
         graph.reset()
@@ -170,12 +166,12 @@ class Scopes(PinnedCase):
     def test_catch_nothing_after_uninstall_and_go_on_after_install(self):
         pool = self.pinned_pool()
         with commpool.use_pool(pool):
-            kept = pinned(MIB)
+            kept = pinned()
             self.assertTrue(commpool.uninstall())
-            self.assert_native(pinned(MIB))
+            self.assert_native(pinned())
             kept.to("cuda", non_blocking=True)
             commpool.install()
-            self.assert_in(pool, pinned(MIB))
+            self.assert_in(pool, pinned())
         self.assert_in(pool, kept)
 
     def test_are_refused_to_mem_pools_and_as_the_whole_allocator(self):
@@ -185,7 +181,7 @@ class Scopes(PinnedCase):
             with self.assertRaisesRegex(commpool.InvalidArgument, "pinned memory.*use_pool"):
                 refuse()
         with commpool.use_pool(pool):
-            self.assert_in(pool, pinned(MIB))
+            self.assert_in(pool, pinned())
             self.assert_native(tensor(MIB))
 
     def test_are_refused_where_another_allocator_stays_in_front(self):
@@ -204,7 +200,7 @@ except commpool.FailedPrecondition as error:
     print(error)
 print(torch.ones(3, pin_memory=True).is_pinned(), commpool.block_of(torch.ones(3, pin_memory=True)))
 """
-        self.assertEqual(lines(program), [
+        self.assertEqual(printed_by("-c", program).splitlines(), [
             "pinned tensors stay PyTorch's own: another allocator of pinned memory lets no other take its place",
             "True None"])
 
@@ -214,8 +210,7 @@ class Memory(PinnedCase):
         pool = self.pinned_pool()
         with commpool.use_pool(pool):
             made = [pinned((33 * MIB >> 3) * number + 4096 * number) for number in range(1, 20)]
-        requested = sum(of_tensor.numel() for of_tensor in made)
-        self.assertLessEqual(pool.stats().reserved_bytes.current, 1.01 * requested)
+        self.assertLessEqual(pool.stats().reserved_bytes.current, 1.01 * sum(of.numel() for of in made))
 
     def test_serves_again_only_once_the_copies_have_passed(self):
         pool, on_device = self.pinned_pool(), tensor(3 * MIB)
@@ -225,9 +220,10 @@ class Memory(PinnedCase):
                     source = pinned(3 * MIB)
                     address = source.data_ptr()
                     with torch.cuda.stream(stream), held(stream):
-                        to, source_of_it = (on_device, source) if to_device else (source, on_device)
-                        to.copy_(source_of_it, non_blocking=True)
-                        del to, source_of_it
+                        if to_device:
+                            on_device.copy_(source, non_blocking=True)
+                        else:
+                            source.copy_(on_device, non_blocking=True)
                         del source
                         self.assertNotEqual(pinned(3 * MIB).data_ptr(), address, "a copy still uses it")
                     two = [pinned(3 * MIB), pinned(3 * MIB)]
@@ -237,8 +233,7 @@ class Memory(PinnedCase):
 
     def test_waits_for_the_copy_of_a_part(self):
         pool, on_device = self.pinned_pool(), tensor(4096)
-        stream = torch.cuda.current_stream()
-        with commpool.use_pool(pool), held(stream):
+        with commpool.use_pool(pool), held(torch.cuda.current_stream()):
             source = pinned(3 * MIB)
             address = source.data_ptr()
             on_device.copy_(source[MIB:MIB + 4096], non_blocking=True)
@@ -247,9 +242,7 @@ class Memory(PinnedCase):
 
     def test_may_be_freed_in_a_capture_that_copies_it(self):
         pool, on_device = self.pinned_pool(), tensor(3 * MIB)
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        with commpool.use_pool(pool):
-            source = pinned(3 * MIB)
+        graph, stream, source = torch.cuda.CUDAGraph(), torch.cuda.Stream(), pinned_in(pool, 3 * MIB)
         with torch.cuda.graph(graph, stream=stream):
             on_device.copy_(source, non_blocking=True)
             del source
@@ -260,8 +253,7 @@ class Memory(PinnedCase):
         for end in (commpool.Pool.close, commpool.Pool.destroy):
             with self.subTest(end=end.__name__):
                 pool = commpool.Pool("gone", backing="pinned")
-                with commpool.use_pool(pool):
-                    source = pinned(3 * MIB)
+                source = pinned_in(pool, 3 * MIB)
                 end(pool)
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, stream=stream):
@@ -287,15 +279,14 @@ class Memory(PinnedCase):
         self.assertTrue(kept.is_pinned())
         self.assertEqual(kept.to("cuda", non_blocking=True).cpu().tolist(), list(range(1000)))
         del kept
-        with self.assertRaises(RuntimeError), commpool.use_pool(pool):
-            pinned(MIB)
+        self.assertRaises(RuntimeError, pinned_in, pool)
 
     def test_is_no_memory_of_the_device_in_torch_s_statistics(self):
         pool = self.pinned_pool()
         gc.collect()
         before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
         with commpool.use_pool(pool):
-            kept = pinned(MIB)
+            kept = pinned()
             self.assertEqual((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()), before)
         self.assertEqual(pool.stats().requested_bytes.current, kept.numel())
 
@@ -347,9 +338,5 @@ class AHostWithoutMemory(unittest.TestCase):
             subprocess.run(["cc", "-shared", "-fPIC", "-Wl,--no-as-needed", f"-Wl,-rpath,{os.path.dirname(LIBRARY)}",
                             "-x", "c", "-", "-x", "none", LIBRARY, "-o", library], input=_REFUSING, text=True,
                            check=True, timeout=300)
-            printed = lines(_REFUSED, COMMPOOL_LIBRARY=library, REAL_LIBRARY=LIBRARY)
-        self.assertEqual(printed, ["waits: 1", "no copy in a capture"])
-
-
-if __name__ == "__main__":
-    unittest.main()
+            run = run_python("-c", _REFUSED, COMMPOOL_LIBRARY=library, REAL_LIBRARY=LIBRARY)
+        self.assertEqual((run.returncode, run.stdout), (0, "waits: 1\nno copy in a capture\n"), run.stderr)

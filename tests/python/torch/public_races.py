@@ -9,12 +9,7 @@ SIZE = 1 << 12
 
 def deepspeed_7965(program):
     """ZeRO-2: the reduced copy is freed while the reduction's stream still uses it."""
-    reduced = program.ones * 2
-    program.side.wait_stream(program.main)
-    program.on_side(lambda: reduced.mul_(0.5))
-    if not program.forgets:
-        reduced.record_stream(program.side)
-    del reduced
+    program.lends(program.ones * 2, lambda reduced: reduced.mul_(0.5))
     program.ones + 1  # pylint: disable=expression-not-assigned
 
 
@@ -22,14 +17,11 @@ def deepspeed_8061(program):
     """A bucket that two streams fill is reduced after one of them."""
     bucket = torch.zeros(2 * SIZE, device="cuda")
     program.third.wait_stream(program.main)
-    with torch.cuda.stream(program.third):
-        bucket[SIZE:].copy_(program.ones)
+    program.on_third(lambda: bucket[SIZE:].copy_(program.ones))
     bucket[:SIZE].copy_(program.ones)
     program.side.wait_stream(program.main)
     program.waits(program.side, program.third)
     program.on_side(lambda: bucket.div_(2))
-    program.main.wait_stream(program.side)
-    program.main.wait_stream(program.third)
 
 
 def deepspeed_5606(program):
@@ -40,18 +32,15 @@ def deepspeed_5606(program):
         program.side.wait_stream(program.main)
         program.on_side(lambda: bucket.div_(2))
         program.waits(program.main, program.side)
-    program.main.wait_stream(program.side)
 
 
 def deepspeed_7898(program):
     """The reduction waits for the default stream; autograd made the gradient on another."""
     weight = torch.ones(SIZE, device="cuda", requires_grad=True)
     program.third.wait_stream(program.main)
-    with torch.cuda.stream(program.third):
-        gradient, = torch.autograd.grad((weight * 3).sum(), weight)
+    gradient, = program.on_third(lambda: torch.autograd.grad((weight * 3).sum(), weight))
     program.side.wait_stream(program.main if program.forgets else program.third)
     program.on_side(lambda: gradient.div_(2))
-    torch.cuda.synchronize()
 
 
 def torchrec_4191(program):
@@ -61,21 +50,17 @@ def torchrec_4191(program):
     program.on_side(lambda: cache.index_fill_(0, rows, 1.0))
     program.third.wait_stream(program.main)
     program.waits(program.third, program.side)
-    with torch.cuda.stream(program.third):
-        cache.index_fill_(0, rows, 2.0)
-    torch.cuda.synchronize()
+    program.on_third(lambda: cache.index_fill_(0, rows, 2.0))
 
 
 def megatron_3670(program):
     """The hook of a gradient runs on the stream of its accumulator, which the reduction does not wait for."""
     gradient = torch.ones(SIZE, device="cuda")
     program.third.wait_stream(program.main)
-    with torch.cuda.stream(program.third):
-        gradient.mul_(0.25)
+    program.on_third(lambda: gradient.mul_(0.25))
     program.side.wait_stream(program.main)
     program.waits(program.side, program.third)
     program.on_side(lambda: gradient + 1)
-    torch.cuda.synchronize()
 
 
 def megatron_3140(program):
@@ -85,7 +70,6 @@ def megatron_3140(program):
     program.on_side(lambda: weight.copy_(kept, non_blocking=True))
     program.main.wait_event((program.third if program.forgets else program.side).record_event())
     weight.sum()
-    torch.cuda.synchronize()
 
 
 def megatron_2652(program):
@@ -93,7 +77,6 @@ def megatron_2652(program):
     weight = program.on_side(lambda: torch.full((SIZE,), 0.5, device="cuda"))
     program.waits(program.main, program.side)
     weight.sum()
-    torch.cuda.synchronize()
 
 
 def pytorch_180665(program):
@@ -101,12 +84,10 @@ def pytorch_180665(program):
     kept = torch.empty(SIZE).pin_memory()
     reduced = program.on_side(lambda: torch.ones(SIZE, device="cuda"))
     program.third.wait_stream(program.side)
-    with torch.cuda.stream(program.third):
-        kept.copy_(reduced, non_blocking=True)
+    program.on_third(lambda: kept.copy_(reduced, non_blocking=True))
     program.waits(program.side, program.third)
     del reduced
     program.on_side(lambda: torch.zeros(SIZE, device="cuda"))
-    torch.cuda.synchronize()
 
 
 def diffusers_13502(program):
@@ -115,7 +96,6 @@ def diffusers_13502(program):
     weight = program.on_side(lambda: kept.to("cuda", non_blocking=True))
     program.waits(program.main, program.side)
     weight @ weight  # pylint: disable=pointless-statement
-    torch.cuda.synchronize()
 
 
 def trl_7195(program):
@@ -125,7 +105,6 @@ def trl_7195(program):
     whole = saved[:, ::2].contiguous()
     program.waits(program.side, program.main)
     program.on_side(lambda: kept.copy_(whole, non_blocking=True))
-    torch.cuda.synchronize()
 
 
 PROGRAMS = [deepspeed_7965, deepspeed_8061, deepspeed_5606, deepspeed_7898, torchrec_4191, megatron_3670, megatron_3140,

@@ -1,7 +1,6 @@
 """Programs that forget a wait are reported by both lines; those that wait are not."""
 
 import re
-import unittest
 
 import torch
 
@@ -32,7 +31,3 @@ class Races(EmulatorCase):
         for program in _PROGRAMS:
             with self.subTest(program.__name__):
                 self.assertEqual(_run(program, forgets=False), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

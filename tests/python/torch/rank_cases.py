@@ -30,6 +30,51 @@ def run_cases(cases, device_id=DEVICE):
             print(json.dumps([case.__name__, everything]), flush=True)
 
 
+def refusal(call, kind=commpool.CommpoolError):
+    """The type and the text of our error that a call raises. One of another kind ends the rank."""
+    try:
+        call()
+    except kind as error:
+        return [type(error).__name__, str(error)]
+    return None
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((width,), 2.0, device=DEVICE))
+
+    def forward(self, x):
+        return x * self.weight[:x.numel()]
+
+
+class Scales(torch.nn.Module):
+    """Layers in a row; forward leaves `unused` of them out."""
+
+    def __init__(self, widths, unused=0):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Scale(width) for width in widths)
+        self.unused = unused
+
+    def forward(self, x):
+        for layer in self.layers[:len(self.layers) - self.unused]:
+            x = layer(x)
+        return x
+
+
+def losses_of(model, x, steps, after_backward=lambda: None):
+    """Trains with SGD."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=1 / 1024, foreach=False), []
+    for _ in range(steps):
+        loss = model(x).sum()
+        loss.backward()
+        after_backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
 def leave():
     """Ends the group on all ranks together."""
     torch.cuda.synchronize()
@@ -39,12 +84,15 @@ def leave():
 
 def end(pool, model=None):
     """Checks that all ranks made the same calls, and closes the pool. Returns how many blocks were alive."""
-    if model is not None:
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        commpool.ddp_release(model)
+    elif model is not None:
         commpool.fsdp_release(model)
     gc.collect()
     torch.cuda.synchronize()
-    pool.reclaim()
-    pool.verify()
+    if pool.mode == "symmetric":
+        pool.reclaim()
+        pool.verify()
     live = pool.stats().allocated_blocks.current
     pool.close()
     pool.destroy()

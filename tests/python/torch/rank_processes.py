@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+FOLDER = pathlib.Path(__file__).parent
+
 
 def unused_port():
     """A port that the kernel gives to nobody who does not ask for it, so no other test gets it before rank 0 does."""
@@ -25,44 +27,57 @@ def unprepared():
             if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
 
 
-def run_ranks(program, world, *arguments, timeout=240):
-    """Runs `program RANK WORLD STORE ARGUMENT...` for each rank. Returns a list of (exit code, output)."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = pathlib.Path(folder) / "store"
-        ranks = [subprocess.Popen([sys.executable, "-B", str(program), str(rank), str(world), str(store), *arguments],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for rank in range(world)]
-        try:
-            return [(rank.returncode, output) for rank, output in
-                    ((rank, rank.communicate(timeout=timeout)[0]) for rank in ranks)]
-        finally:
-            for rank in ranks:
-                rank.kill()
+def torchrun(ranks, *program):
+    """The command that has torchrun start the ranks of a program."""
+    return [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+            *program]
 
 
-def said_by_ranks(program, *words, ranks=2, seconds=600, reported=False, **environment):
-    """Runs the ranks of a program and returns what they said, by case. They must exit with 0, and break no rule, or all
-    one.
+def _started(command, **environment):
+    return subprocess.Popen(command, env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
 
-    Rank 0 prints a line of JSON for each case: its name, and what all ranks said.
-    """
-    shared = {**os.environ, **environment, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": unused_port()}
-    processes = [subprocess.Popen([sys.executable, str(program), *words], env={**shared, "RANK": str(rank)}, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(ranks)]
+
+def _answers(ranks, seconds, all_end=True):
+    """[(exit code, stdout, stderr)] of each, in order; up to the first that fails, unless `all_end`."""
     answers = []
     try:
-        for process in processes:
-            answers.append(process.communicate(timeout=seconds))
-            if process.returncode:
-                break  # the other rank would wait for it
+        for rank in ranks:
+            said = rank.communicate(timeout=seconds)
+            answers.append((rank.returncode, *said))
+            if rank.returncode and not all_end:
+                break  # the other ranks would wait for it
     finally:
-        for process in processes:
-            process.kill()
-    for process, (out, errors) in zip(processes, answers):
-        if process.returncode or ("broken rule" in errors) != reported:
-            raise AssertionError(f"a rank ended with {process.returncode}:\n{out}\n{errors}")
-    return dict(json.loads(line) for line in answers[0][0].splitlines() if line.startswith("["))
+        for rank in ranks:
+            rank.kill()
+    return answers
+
+
+def run_ranks(program, world, *words, under=(), **environment):
+    """Runs `program RANK WORLD STORE WORD...` for each rank. Returns a list of (exit code, stdout, stderr)."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _answers([_started([*under, sys.executable, "-B", FOLDER / program, str(rank), str(world),
+                                   f"{folder}/store", *words], **environment) for rank in range(world)], seconds=240)
+
+
+def printed_by_ranks(program, *words, ranks=2, seconds=600, reported=False, **environment):
+    """Runs the ranks of a program and returns what each printed. They must exit with 0, and break no rule, or all
+    one.
+    """
+    shared = {**environment, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
+    processes = [_started([sys.executable, "-B", FOLDER / program, *words], **shared, RANK=str(rank),
+                          LOCAL_RANK=str(rank)) for rank in range(ranks)]
+    answers = _answers(processes, seconds, all_end=False)
+    for code, out, errors in answers:
+        if code or ("broken rule" in errors) != reported:
+            raise AssertionError(f"a rank of {program} ended with {code}:\n{out}\n{errors}")
+    return [out for _, out, _ in answers]
+
+
+def said_by_ranks(program, *words, **options):
+    """What the ranks of a program said, by case. Rank 0 prints a line of JSON for each: its name, and what all said."""
+    printed = printed_by_ranks(program, *words, **options)[0]
+    return dict(json.loads(line) for line in printed.splitlines() if line.startswith("["))
 
 
 def join(arguments):

@@ -31,9 +31,7 @@ _SWITCHES_OFF = "import torch; torch.zeros(5, device='cuda'); torch.cuda.memory.
 
 class Record(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         (self.folder / "programs.py").write_text(_MODULE, encoding="utf-8")
 
     def record(self, program, *words, **variables):
@@ -65,7 +63,3 @@ class Record(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("the program switched the history of PyTorch's allocator off", run.stderr)
         self.assertFalse((self.folder / "it.trace.xz").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

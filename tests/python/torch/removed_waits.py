@@ -8,9 +8,10 @@ import ast
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import subprocess
 import sys
+
+from rank_processes import FOLDER, torchrun
 
 _FSDP = "torch.distributed.fsdp._fully_shard."
 MODULES = [_FSDP + name for name in ("_fsdp_collectives", "_fsdp_param_group", "_fsdp_state", "_fsdp_param")]
@@ -73,10 +74,9 @@ def leave_out(words):
 
 def reported(case, module, line, ranks=2):
     """The races that are reported without that wait; None where the case does not come by it."""
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parallel_ranks.py")
-    result = subprocess.run([sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                             str(ranks), program, "cuda", case, "--without", f"{module}:{line}"],
-                            capture_output=True, text=True, timeout=250, check=False)
+    words = ("cuda", case, "--without", f"{module}:{line}")
+    result = subprocess.run(torchrun(ranks, FOLDER / "parallel_ranks.py", *words), capture_output=True, text=True,
+                            timeout=250, check=False)
     if RUNS not in result.stderr:
         return None
     return [text for text in result.stderr.splitlines() if "broken rule: race" in text]

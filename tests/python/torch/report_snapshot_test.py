@@ -9,7 +9,6 @@ import pickle
 import re
 import subprocess
 import tempfile
-import unittest
 from unittest import mock
 
 from torch.cuda import _memory_viz
@@ -34,14 +33,10 @@ def summed(flames, word):
 
 class ReportedSnapshot(RoutedCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.recordings = os.path.join(self.folder, "first")
         # Sizes as they are, not rounded for people.
-        exact = mock.patch.object(_memory_viz, "_format_size", str)
-        exact.start()
-        self.addCleanup(exact.stop)
+        self.enterContext(mock.patch.object(_memory_viz, "_format_size", str))
 
     def reported(self):
         path = os.path.join(self.folder, "snapshot.pickle")
@@ -55,8 +50,8 @@ class ReportedSnapshot(RoutedCase):
         """A pool of which two tensors stay and one goes; the tensors, and the snapshot."""
         pool = self.pool("recorded", **options)
         with pool.record(self.recordings, stacks="python"), commpool.use_pool(pool):
-            kept, passing = make_kept(), make_passing()
-            del passing
+            kept = make_kept()
+            make_passing()
         return pool, kept, self.reported()
 
     def check_sums(self, mode):
@@ -109,10 +104,5 @@ class ReportedSnapshot(RoutedCase):
     def test_goes_whole_into_the_pages_of_memory_viz(self):
         _, _, snapshot = self.record()
         for draw in (_memory_viz.trace_plot, _memory_viz.segment_plot):
-            files = re.search(r"const local_files = (.*)", draw(snapshot))[1]
-            file, = json.loads(files)
+            file, = json.loads(re.search(r"const local_files = (.*)", draw(snapshot))[1])
             self.assertEqual(pickle.loads(base64.b64decode(file["base64"])), snapshot)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ import ctypes
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import threading
 import unittest
@@ -17,17 +16,28 @@ if os.path.exists(LIBRARY):
 import torch  # noqa: E402
 
 import commpool.torch as commpool  # noqa: E402
-
-if os.environ.get("COMMPOOL_DRIVER") == "emulated":
-    from on_emulator import EmulatorCase
-else:
-    EmulatorCase = unittest.TestCase
+from on_emulator import EmulatorCase, on_threads, run_python  # noqa: E402
 
 MIB = 1 << 20
 
 
 def tensor(nbytes, device=0):
     return torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+def filled(value, numel=MIB, dtype=torch.uint8):
+    return torch.full((numel,), value, dtype=dtype, device="cuda")
+
+
+def tensor_in(pool, nbytes=MIB):
+    """A tensor that is made in a scope of the pool."""
+    with commpool.use_pool(pool):
+        return tensor(nbytes, pool.device)
+
+
+def filled_in(pool, value, numel=MIB, dtype=torch.uint8):
+    with commpool.use_pool(pool):
+        return filled(value, numel, dtype)
 
 
 def pool_of(of_tensor):
@@ -38,11 +48,7 @@ def pool_of(of_tensor):
 
 def on_thread(function):
     """Calls the function on another thread; returns its result."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join()
-    return results[0]
+    return on_threads(function)[0]
 
 
 @contextlib.contextmanager
@@ -66,8 +72,7 @@ def held(stream):
 
 def lines_of(case, program, *words):
     """Runs a program that lies beside the tests, to whose end neither the emulator nor commpool objects; its lines."""
-    run = subprocess.run([sys.executable, pathlib.Path(__file__).parent / program, *words], env=os.environ,
-                         capture_output=True, text=True, check=False)
+    run = run_python(pathlib.Path(__file__).parent / program, *words)
     case.assertEqual(run.returncode, 0, run.stdout + run.stderr)
     case.assertNotIn("broken rule", run.stderr)
     case.assertNotIn("commpool warning", run.stderr)
@@ -102,6 +107,13 @@ class MakeInBackward(torch.autograd.Function):
         return made, None
 
 
+def train_once(x, made=None):
+    """Makes tensors of a leaf forward and backward; `made` takes them. Returns the output."""
+    out = MakeInBackward.apply(x, [] if made is None else made)
+    out.backward(torch.ones_like(out))
+    return out
+
+
 class RoutedCase(EmulatorCase):
     """Installs the router. No test may leave a pool behind."""
 
@@ -124,6 +136,10 @@ class RoutedCase(EmulatorCase):
 
     def assert_in(self, pool, of_tensor):
         self.assertEqual(pool_of(of_tensor), pool.handle)
+
+    def assert_serves(self, pool, nbytes=MIB):
+        """A scope of the pool has its tensors."""
+        self.assert_in(pool, tensor_in(pool, nbytes))
 
     def assert_native(self, of_tensor):
         self.assertIsNone(pool_of(of_tensor))

@@ -1,10 +1,8 @@
 """The router puts what a scope catches into its pool, and all else into torch's. torch's own functions count both."""
 
-import unittest
-
 import torch
 
-from routed import MIB, RoutedCase, commpool, held, on_thread, pool_of, tensor
+from routed import MIB, RoutedCase, commpool, held, on_thread, pool_of, tensor, tensor_in
 
 
 class Routing(RoutedCase):
@@ -14,8 +12,7 @@ class Routing(RoutedCase):
         self.assertTrue(commpool.install(), "a second time it does nothing")
 
     def test_follows_scopes_and_each_tensor_goes_back_where_it_came_from(self):
-        pool = self.pool()
-        kept = []
+        pool, kept = self.pool(), []
         for _ in range(3):
             outside = tensor(MIB)
             with commpool.use_pool(pool) as entered:
@@ -49,14 +46,12 @@ class Routing(RoutedCase):
 
     def test_hands_what_does_not_fit_to_the_next_scope_and_at_last_to_torch(self):
         small, large = self.pool("small", limit="2MiB"), self.pool("large", limit="8MiB")
-        out_of_memory = torch.cuda.memory_stats()["num_ooms"]
+        torch.cuda.reset_accumulated_memory_stats()
         with commpool.use_pool(large, exhaustion="next_scope"), commpool.use_pool(small, exhaustion="next_scope"):
             self.assert_in(small, tensor(MIB))
             self.assert_in(large, tensor(6 * MIB))
             self.assert_native(tensor(16 * MIB))
-        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], out_of_memory, "all were served")
-        torch.cuda.reset_accumulated_memory_stats()
-        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 0)
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 0, "all were served")
 
     def test_decorates_functions(self):
         pool = self.pool()
@@ -102,8 +97,7 @@ class Routing(RoutedCase):
 
     def test_records_streams(self):
         pool, stream = self.pool(), torch.cuda.Stream()
-        with commpool.use_pool(pool):
-            used = tensor(2 * MIB)
+        used = tensor_in(pool, 2 * MIB)
         with torch.cuda.stream(stream):
             used.fill_(1)
         used.record_stream(stream)
@@ -125,10 +119,8 @@ class Routing(RoutedCase):
         recorded = torch.cuda.default_stream(0)
         with torch.cuda.device(1), commpool.use_pool(pool), torch.cuda.stream(torch.cuda.Stream(1)):
             with held(recorded):
-                used = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda:1")
-                used.record_stream(recorded)  # device 1 is current
-                del used
-                torch.empty(2 * MIB, dtype=torch.uint8, device="cuda:1").zero_()
+                tensor(2 * MIB, device=1).record_stream(recorded)  # device 1 is current
+                tensor(2 * MIB, device=1).zero_()
                 self.assertFalse(torch.cuda.current_stream(1).query(), "it waits for the other device")
             torch.cuda.synchronize(1)
 
@@ -137,18 +129,17 @@ class Routing(RoutedCase):
         for owner, other in [(0, 1), (1, 0)]:
             pool = self.pool(device=owner)
             with commpool.use_pool(pool):
-                ours = torch.arange(6.0).reshape(2, 3).to(torch.device("cuda", owner))
-                into = torch.empty(2, 3, device=torch.device("cuda", owner))
+                ours = torch.arange(6.0).reshape(2, 3).to(f"cuda:{owner}")
+                into = torch.empty(2, 3, device=f"cuda:{owner}")
             # a kernel, because it is no plain copy
-            theirs = torch.empty(3, 2, device=torch.device("cuda", other)).copy_(ours.t())
+            theirs = torch.empty(3, 2, device=f"cuda:{other}").copy_(ours.t())
             into.copy_(theirs.t())
             self.assert_in(pool, into)
             self.assertEqual(into.tolist(), [[0, 1, 2], [3, 4, 5]])
 
     def test_refuses_to_share_what_moves_with_other_processes(self):
         pool = self.pool(mode="expandable")
-        with commpool.use_pool(pool):
-            ours = tensor(MIB)
+        ours = tensor_in(pool)
         with self.assertRaisesRegex(RuntimeError, "an expandable pool moves its pages.*tensor.clone"):
             ours.untyped_storage()._share_cuda_()
 
@@ -157,17 +148,13 @@ class TorchsStatistics(RoutedCase):
     def test_count_both(self):
         pool = self.pool()
         before = torch.cuda.memory_stats()
-        with commpool.use_pool(pool):
-            kept = tensor(3 * MIB)
+        kept = tensor_in(pool, 3 * MIB)
         now = torch.cuda.memory_stats()
         grown = {name: now[name] - before[name] for name in now if name in before}
-        self.assertEqual(grown["allocated_bytes.all.current"], 3 * MIB)
-        self.assertEqual(grown["requested_bytes.all.current"], 3 * MIB)
-        self.assertEqual(grown["active.all.current"], 1)
-        self.assertEqual(grown["allocation.all.allocated"], 1)
-        self.assertEqual(grown["reserved_bytes.all.current"], pool.stats().reserved_bytes.current)
-        self.assertEqual(grown["segment.all.current"], 1)
-        self.assertEqual(grown["num_device_alloc"], 1)
+        wanted = {"allocated_bytes.all.current": 3 * MIB, "requested_bytes.all.current": 3 * MIB,
+                  "active.all.current": 1, "allocation.all.allocated": 1, "segment.all.current": 1,
+                  "reserved_bytes.all.current": pool.stats().reserved_bytes.current, "num_device_alloc": 1}
+        self.assertEqual({name: grown[name] for name in wanted}, wanted)
         for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
             self.assertEqual(getattr(torch.accelerator, name)(), getattr(torch.cuda, name)(), name)
         self.assertEqual(torch.accelerator.memory_stats()["allocated_bytes.all.current"],
@@ -178,34 +165,30 @@ class TorchsStatistics(RoutedCase):
 
     def test_begin_anew(self):
         pool = self.pool()
-        with commpool.use_pool(pool):
-            large = tensor(8 * MIB)
-            del large
-            small = tensor(MIB)
+        tensor_in(pool, 8 * MIB)
+        small = tensor_in(pool)
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.reset_accumulated_memory_stats()
         now = torch.cuda.memory_stats()
         self.assertEqual(now["allocated_bytes.all.peak"], now["allocated_bytes.all.current"])
-        self.assertEqual(now["allocation.all.allocated"], 0)
-        self.assertEqual(now["allocation.all.freed"], 0)
+        self.assertEqual((now["allocation.all.allocated"], now["allocation.all.freed"]), (0, 0))
         del small
         self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"], 1)
 
     def test_name_private_pools(self):
         pool = self.pool()
-        with commpool.use_pool(pool):
-            kept = tensor(MIB)
+        kept = tensor_in(pool)
         by_pool = torch.cuda.memory_stats_as_nested_dict().get("reserved_bytes_by_private_pools")
         if by_pool is None:
             self.skipTest(f"torch {torch.__version__} has no such figures")
-        self.assertIn(pool.stats().reserved_bytes.current, [stat["all"]["current"] for stat in _values(by_pool)])
+        stats = by_pool.values() if isinstance(by_pool, dict) else by_pool
+        self.assertIn(pool.stats().reserved_bytes.current, [stat["all"]["current"] for stat in stats])
         del kept
 
     def test_empty_cache_gives_idle_segments_back_in_a_scope_too(self):
         pool = self.pool()
         with commpool.use_pool(pool):
-            kept = tensor(MIB)
-            del kept
+            tensor(MIB)
             self.assertGreater(pool.stats().reserved_bytes.current, 0)
             torch.cuda.empty_cache()
             self.assertEqual(pool.stats().reserved_bytes.current, 0)
@@ -222,15 +205,11 @@ class TorchsStatistics(RoutedCase):
         self.assertEqual(pool.stats().reserved_bytes.current, 0)
 
 
-def _values(by_pool):
-    return by_pool.values() if isinstance(by_pool, dict) else by_pool
-
-
 class OutOfMemory(RoutedCase):
     def test_is_torch_s_error_with_both_tables(self):
         pool = self.pool("limited", limit="8MiB")
-        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError) as caught:
-            tensor(16 * MIB)
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            tensor_in(pool, 16 * MIB)
         for words in ["CUDA out of memory", "16.00 MiB", "limited", "PyTorch's own allocator has"]:
             self.assertIn(words, str(caught.exception))
         self.assertEqual(pool.stats().allocated_blocks.current, 0)
@@ -239,28 +218,22 @@ class OutOfMemory(RoutedCase):
         pool, seen = self.pool(limit="8MiB"), []
         torch._C._cuda_attach_out_of_memory_observer(lambda *numbers: seen.append(numbers))
         before = torch.cuda.memory_stats()["num_ooms"]
-        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError):
-            tensor(16 * MIB)
+        self.assertRaises(torch.OutOfMemoryError, tensor_in, pool, 16 * MIB)
         self.assertEqual(torch.cuda.memory_stats()["num_ooms"], before + 1)
-        (device, asked, total, free), = seen
-        self.assertEqual((device, asked), (0, 16 * MIB))
-        self.assertEqual((free, total), torch.cuda.mem_get_info(0))
+        free, total = torch.cuda.mem_get_info(0)
+        self.assertEqual(seen, [(0, 16 * MIB, total, free)])
 
     def test_takes_from_torch_s_cache_what_a_pool_needs(self):
         device = min(2, torch.cuda.device_count() - 1)
         most = torch.cuda.mem_get_info(device)[0]
-        native = tensor(most // 2, device)
-        del native
-        pool = self.pool(device=device)
-        with commpool.use_pool(pool):
-            self.assert_in(pool, tensor(most * 3 // 4, device))
+        tensor(most // 2, device)
+        self.assert_serves(self.pool(device=device), most * 3 // 4)
 
     def test_takes_from_idle_pools_what_torch_needs(self):
         device = torch.cuda.device_count() - 1
         pool = self.pool(device=device)
         most = torch.cuda.mem_get_info(device)[0]
-        with commpool.use_pool(pool):
-            routed = tensor(most // 2, device)
+        routed = tensor_in(pool, most // 2)
         with self.assertRaisesRegex(torch.OutOfMemoryError, f"commpool's pools on device {device}: "):
             tensor(most * 3 // 4, device)
         del routed
@@ -270,11 +243,9 @@ class OutOfMemory(RoutedCase):
         pool, total = self.pool(), torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(0.01)
         self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
-        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError):
-            tensor(total // 50)
+        self.assertRaises(torch.OutOfMemoryError, tensor_in, pool, total // 50)
         torch.cuda.set_per_process_memory_fraction(1.0)
-        with commpool.use_pool(pool):
-            self.assert_in(pool, tensor(total // 50))
+        self.assert_serves(pool, total // 50)
 
 
 class Uninstalling(RoutedCase):
@@ -284,8 +255,7 @@ class Uninstalling(RoutedCase):
 
     def test_keeps_what_is_alive_and_routes_nothing_more(self):
         pool, stream = self.pool(), torch.cuda.Stream()
-        scope = commpool.use_pool(pool)
-        with scope:
+        with commpool.use_pool(pool):
             ours, raw = tensor(MIB), torch.cuda.caching_allocator_alloc(MIB)
             self.assertFalse(commpool.uninstall(), "it stays as a forwarder")
             self.assertFalse(commpool.installed())
@@ -302,9 +272,4 @@ class Uninstalling(RoutedCase):
         with commpool.use_pool(pool):
             pass
         commpool.uninstall()
-        with commpool.use_pool(pool):
-            self.assert_in(pool, tensor(MIB))
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assert_serves(pool)

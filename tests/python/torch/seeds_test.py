@@ -1,16 +1,15 @@
 """Programs that people asked for: as they wrote them, or with the one line that was missing."""
 
-import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import torch
 
 from commpool import _compile
-from routed import MIB, MakeInBackward, RoutedCase, commpool, pool_of
+from on_emulator import printed_by
+from routed import MIB, RoutedCase, commpool, filled, filled_in, pool_of, tensor, tensor_in, train_once
 
 _ALLOCATOR = """
 // Compile with g++ alloc.cc -o alloc.so -I/usr/local/cuda/include -shared -fPIC
@@ -53,12 +52,9 @@ def build_allocator(folder):
     return library
 
 
-def run(program, *arguments, **environment):
-    """The output of a program in its own process."""
-    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], env={**os.environ, **environment},
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+def run(program, *words):
+    """The lines that a program prints in its own process."""
+    return printed_by("-c", program, *words).splitlines()
 
 
 # "It would be better if CUDAPluggableAllocator could also reuse the caching behavior of PyTorch."
@@ -125,12 +121,12 @@ class PluggedAllocators(RoutedCase):
     def test_get_caching_statistics_and_give_back_what_is_short(self):
         with tempfile.TemporaryDirectory() as folder:
             library = build_allocator(folder)
-            lines = run(_CACHING, library)
-            first, second, third = [tuple(map(int, line.split())) for line in lines[:3]]
+            *counts, allocated, in_pool = run(_CACHING, library)
+            first, second, third = [tuple(map(int, line.split())) for line in counts]
             self.assertEqual(first, (1, 0), "70 KiB come from the segment that 60 KiB made")
             self.assertLessEqual(second[0], 3)
             self.assertGreater(third[1], second[1], "60/80 of the device went back before 70/80 came")
-            self.assertEqual(lines[3:], ["6 0", "True"])
+            self.assertEqual((allocated, in_pool), ("6 0", "True"))
             emptied = [tuple(map(int, line.split())) for line in run(_CACHING, library, "empty")[:3]]
             self.assertTrue(all(made == freed for made, freed in emptied), emptied)
 
@@ -144,52 +140,43 @@ class PluggedAllocators(RoutedCase):
         pool = commpool.Pool("python", backing=commpool.UserBacking(
             allocate, lambda pointer, *_rest: torch.cuda.caching_allocator_delete(pointer)))
         with commpool.use_pool(pool):
-            one = torch.empty(MIB, dtype=torch.uint8, device="cuda")
-            del one
-            again = torch.full((MIB,), 5, dtype=torch.uint8, device="cuda")
-        self.assertEqual(len(seen), 1)
-        self.assertEqual(again[0].item(), 5)
+            tensor(MIB)
+            again = filled(5)
+        self.assertEqual((len(seen), again[0].item()), (1, 5))
         del again
         pool.close()
         pool.destroy()
 
     def test_that_raise_in_python_are_in_torch_s_error(self):
         pool = self.pool(backing=commpool.UserBacking(lambda size: "memory", lambda pointer: None))
-        with commpool.use_pool(pool):
-            for _ in range(2):
-                with self.assertRaisesRegex(torch.OutOfMemoryError, r"a Python function raised TypeError: .*'str'"):
-                    torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        for _ in range(2):
+            with self.assertRaisesRegex(torch.OutOfMemoryError, r"a Python function raised TypeError: .*'str'"):
+                tensor_in(pool)
         silent = self.pool(backing=commpool.UserBacking(lambda size: None, lambda pointer: None))
-        with commpool.use_pool(silent), self.assertRaises(torch.OutOfMemoryError) as caught:
-            torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            tensor_in(silent)
         self.assertNotIn("raised", str(caught.exception))
 
     def test_release_unused_memory_in_a_scope_of_ours_and_of_torch_s(self):
-        self.assertEqual(run(_SIXTY_THEN_SEVENTY, "vmm"), ["True"] * 6)
-        self.assertEqual(run(_SIXTY_THEN_SEVENTY, "cuda", "empty_cache in the scope"), ["True"] * 6)
         with tempfile.TemporaryDirectory() as folder:
             library = build_allocator(folder)
-            self.assertEqual(run(_SIXTY_THEN_SEVENTY, library), ["True"] * 6)
-            self.assertEqual(run(_SIXTY_THEN_SEVENTY, library, "empty_cache in the scope"), ["True"] * 6)
+            for words in (("vmm",), ("cuda", "empty_cache in the scope"), (library,),
+                          (library, "empty_cache in the scope")):
+                self.assertEqual(run(_SIXTY_THEN_SEVENTY, *words), ["True"] * 6, words)
 
 
 class Proposal(RoutedCase):
     def test_of_mixed_allocators_frees_each_tensor_by_its_own(self):
         pool, other, kept = self.pool(), self.pool("other", backing="cuda"), []
         for _ in range(3):
-            with commpool.use_pool(pool):
-                kept.append(torch.zeros(1000, device="cuda"))
-            kept.append(torch.zeros(1000, device="cuda"))
-            with commpool.use_pool(other):
-                kept.append(torch.zeros(1000, device="cuda"))
+            kept += [filled_in(pool, 0, 1000), filled(0, 1000), filled_in(other, 0, 1000)]
         self.assertEqual([pool_of(of_any) for of_any in kept], [pool.handle, None, other.handle] * 3)
         del kept
         self.assertEqual([which.stats().allocated_blocks.current for which in (pool, other)], [0, 0])
 
     def test_of_extended_gpu_memory_lies_at_a_numa_node(self):
         pool = self.pool("egm", location="host_numa", numa_node=0)
-        with commpool.use_pool(pool):
-            gathered = torch.full((MIB,), 3, dtype=torch.uint8, device="cuda")
+        gathered = filled_in(pool, 3)
         self.assert_in(pool, gathered)
         self.assertEqual(gathered[-1].item(), 3)
 
@@ -232,20 +219,18 @@ class Slides(RoutedCase):
             with torch.cuda.stream(side):
                 for _ in range(3):
                     x.grad = None
-                    out = MakeInBackward.apply(x, made)
-                    out.backward(torch.ones_like(out))
+                    train_once(x, made)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             x.grad = None
             with torch.cuda.graph(graph):
-                filled = torch.full((1024,), 7.0, device="cuda")
+                captured = filled(7)
         self.assertEqual({pool_of(entry[2]) for entry in made}, {pool.handle})
-        self.assert_in(pool, filled)
-        filled.zero_()
+        self.assert_in(pool, captured)
+        captured.zero_()
         graph.replay()
         torch.cuda.synchronize()
-        self.assertEqual(filled[5].item(), 7.0)
-        del out, made, filled, graph
+        self.assertEqual(captured[5].item(), 7)
 
 
 class Settings(RoutedCase):
@@ -261,7 +246,3 @@ class Settings(RoutedCase):
             self.assertEqual(values, "True True True True", setting)
             of_pool, reserved, said = numbers.split(" ", 2)
             self.assertEqual((of_pool, int(reserved) >= large, said), (mode, has_large, in_force), setting)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -32,7 +32,3 @@ class SharedKills(unittest.TestCase):
         self.assertEqual(of_began, f"began, {began}, None")
         self.assertRegex(of_asked, f"asked, {asked}, refused: [^,]+$", "a dead process's handle opens nothing")
         self.assertEqual(rest, [f"answered, {answered}, 2000.0", "left {'descriptors': 0, 'bytes': 0}"])
-
-
-if __name__ == "__main__":
-    unittest.main()

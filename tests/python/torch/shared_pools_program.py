@@ -6,47 +6,29 @@ Each case prints what it found. The other process imports this file too, so only
 import sys
 
 import torch
-import torch.multiprocessing
+
+from asked_process import Asked
 
 COUNT = 1000
 
 
-def other(requests, answers):
+def other(pipe):
     """Does as it is told to with the tensors that came: reads, writes, lets go."""
     tensors = []
-    while (request := requests.get()) is not None:
+    while (request := pipe.recv()) is not None:
         name, argument = request
         if name == "take":
             tensors = argument
-            answers.put([tensor.sum().item() for tensor in tensors])
+            pipe.send([tensor.sum().item() for tensor in tensors])
         elif name == "write":
             tensors[argument].fill_(5)
             torch.cuda.synchronize()
-            answers.put(tensors[argument].sum().item())
+            pipe.send(tensors[argument].sum().item())
         elif name == "drop":
             tensors = argument = request = None
             torch.cuda.synchronize()
             torch.cuda.ipc_collect()
-            answers.put("commpool" in sys.modules)
-
-
-class Other:
-    """The other process."""
-
-    def __init__(self):
-        context = torch.multiprocessing.get_context("spawn")
-        self.requests, self.answers = context.Queue(), context.Queue()
-        self.process = context.Process(target=other, args=(self.requests, self.answers))
-        self.process.start()
-
-    def ask(self, name, argument=None):
-        self.requests.put((name, argument))
-        return self.answers.get(timeout=100)
-
-    def end(self):
-        self.requests.put(None)
-        self.process.join()
-        return self.process.exitcode
+            pipe.send("commpool" in sys.modules)
 
 
 def tensors_in(commpool, pool, count=2, first=1):
@@ -54,24 +36,16 @@ def tensors_in(commpool, pool, count=2, first=1):
         return [torch.full((COUNT,), float(first + number), device="cuda") for number in range(count)]
 
 
-def passes(commpool, backing):
+def passes(commpool, pool, process):
     """The other reads both tensors of one segment, and writes to one."""
-    pool, process = commpool.Pool("shared", backing=backing), Other()
     tensors = tensors_in(commpool, pool)
-    print(backing, "in the pool", pool.stats().allocated_blocks.current)
+    print("in the pool", pool.stats().allocated_blocks.current)
     print("read", process.ask("take", tensors), "wrote", process.ask("write", 1))
     print("here", [tensor.sum().item() for tensor in tensors], "has commpool", process.ask("drop"))
-    print("ends", process.end())
-    del tensors
-    torch.cuda.ipc_collect()
-    print("left", pool.stats().allocated_blocks.current)
-    pool.close()
-    pool.destroy()
 
 
-def lives(commpool, _):
+def lives(commpool, pool, process):
     """A block that was shared serves again only once its importer lets go; until then its pool stays awake."""
-    pool, process = commpool.Pool("shared"), Other()
     tensors = tensors_in(commpool, pool, 1)
     place = tensors[0].data_ptr()
     process.ask("take", tensors)
@@ -92,42 +66,28 @@ def lives(commpool, _):
     pool.wake()
     again = tensors_in(commpool, pool, 1, first=7)
     print("serves", again[0].data_ptr() == place, process.ask("take", again), process.ask("drop"))
-    print("ends", process.end())
-    del again
-    torch.cuda.ipc_collect()
-    pool.close()
-    pool.destroy()
 
 
-def dies(commpool, _):
+def dies(commpool, pool, process):
     """An importer that is killed takes nothing with it."""
-    pool, process = commpool.Pool("shared"), Other()
-    tensors = tensors_in(commpool, pool)
-    process.ask("take", tensors)
-    process.process.kill()
-    process.process.join()
+    tensors, killed = tensors_in(commpool, pool), Asked(other)
+    killed.ask("take", tensors)
+    killed.process.kill()
+    killed.process.join()
     print("here", [tensor.sum().item() for tensor in tensors])
-    second = Other()
-    print("read", second.ask("take", tensors), second.ask("drop"), "ends", second.end())
-    del tensors
-    torch.cuda.ipc_collect()
-    pool.destroy()
+    print("read", process.ask("take", tensors), process.ask("drop"))
 
 
-def many(commpool, _):
+def many(commpool, pool, process):
     """A thousand blocks of a segment are one export here and one import there."""
-    pool, process = commpool.Pool("shared"), Other()
     pool.reserve("8MiB")
     tensors = tensors_in(commpool, pool, 1000)
-    print("read", sum(process.ask("take", tensors)), process.ask("drop"), "ends", process.end())
+    print("read", sum(process.ask("take", tensors)), process.ask("drop"))
     exports = {call.name: call.calls for call in commpool.driver_calls()}
     print("exports", exports.get("cuMemExportToShareableHandle"), "segments", pool.stats().reserved_segments.current)
-    del tensors
-    torch.cuda.ipc_collect()
-    pool.destroy()
 
 
-def refuses(commpool, _):
+def refuses(commpool, _, _process):
     """What cannot go says why."""
     pool = commpool.Pool("moving", mode="expandable")
     tensor = tensors_in(commpool, pool, 1)[0]
@@ -143,11 +103,19 @@ def refuses(commpool, _):
 def main():
     import commpool.torch as commpool
 
-    if sys.argv[1] == "many":
+    case, *backing = sys.argv[1:]
+    if case == "many":
         commpool.initialize("emulated", measure=True)
     commpool.install()
-    {"passes": passes, "lives": lives, "dies": dies, "many": many, "refuses": refuses}[sys.argv[1]](
-        commpool, sys.argv[2] if len(sys.argv) > 2 else None)
+    pool, process = commpool.Pool("shared", backing=backing[0] if backing else None), Asked(other)
+    globals()[case](commpool, pool, process)
+    print("ends", process.end())
+    torch.cuda.ipc_collect()
+    left = pool.stats().allocated_blocks.current
+    print("left", left)
+    if not left:
+        pool.close()
+    pool.destroy()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Passes tensors of PyTorch's own allocator between processes; run by shared_tensors_test.py."""
+"""Passes tensors of PyTorch's own allocator between processes; run by emulated_torch_test.py."""
 
 import torch
 import torch.multiprocessing

@@ -1,18 +1,17 @@
-"""The cases of sleeping_groups_test on each rank."""
+"""The cases of group_test on each rank."""
 
 import torch
 import torch.distributed as dist
 
-from routed import commpool
+from routed import commpool, filled_in
 
 from on_emulator import reports
-from rank_cases import DEVICE, end, leave, run_cases
+from rank_cases import end, leave, refusal, run_cases
 
 
 def sleeps_and_wakes(group):
     pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
-    with commpool.use_pool(pool):
-        tensor = torch.ones(1000, device=DEVICE)
+    tensor = filled_in(pool, 1.0, 1000, torch.float32)
     dist.all_reduce(tensor)
     pool.sleep(keep="host", graphs="no_collectives")
     commpool.sleep_group(group, deadline_ms=20000)
@@ -27,11 +26,7 @@ def sleeps_and_wakes(group):
 
 
 def of_an_older_nccl(group):
-    try:
-        commpool.sleep_group(group)
-    except commpool.NotSupported as error:
-        return str(error)
-    return "nothing"
+    return refusal(lambda: commpool.sleep_group(group), commpool.NotSupported)[1]
 
 
 run_cases([sleeps_and_wakes, of_an_older_nccl])

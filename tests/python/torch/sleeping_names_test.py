@@ -4,21 +4,21 @@ import contextlib
 import gc
 import os
 import tempfile
-import threading
-import unittest
+from unittest import mock
 
 import numpy
 import torch
 
-from routed import MIB, RoutedCase, commpool, pool_of, run_of_page, tensor
+import routed
+from routed import MIB, RoutedCase, commpool, on_threads, pool_of, run_of_page, tensor
 from commpool.torch import dropins
 from commpool.torch.dropins import CuMemAllocator, TorchMemorySaver, torch_memory_saver
 
 LENGTH = 4 * MIB
 
 
-def filled(value, length=LENGTH):
-    return torch.full((length,), value, dtype=torch.uint8, device="cuda")
+def filled(value, numel=LENGTH):
+    return routed.filled(value, numel)
 
 
 def total(of_tensor):
@@ -34,9 +34,8 @@ def free_bytes():
 class Kept(RoutedCase):
     def test_is_a_tensor_on_the_cpu_while_the_pool_sleeps(self):
         pool = self.pool()
-        with commpool.use_pool(pool):
-            weights = torch.full((3, 1 << 16), 2.5, device="cuda")
-            halves = torch.full((5,), 1.5, dtype=torch.bfloat16, device="cuda")
+        weights = routed.filled_in(pool, 2.5, 3 << 16, torch.float32).view(3, -1)
+        halves = routed.filled_in(pool, 1.5, 5, torch.bfloat16)
         pool.sleep(keep="pageable")
         kept = torch.from_dlpack(pool.kept(weights))
         self.assertEqual((kept.device.type, kept.shape, kept.dtype), ("cpu", weights.shape, weights.dtype))
@@ -49,7 +48,6 @@ class Kept(RoutedCase):
         del kept
         pool.wake()
         self.assertEqual(total(weights), 2.5 * weights.numel())
-        del weights, halves
 
     def test_outlives_the_sleep_in_the_program_of_the_page(self):
         pool, sent = self.pool(), []
@@ -64,92 +62,92 @@ class Kept(RoutedCase):
 
 class MemorySaver(RoutedCase):
     def setUp(self):
-        super().setUp()
         self.saver = TorchMemorySaver()
-        self.pools = set()
 
     def tearDown(self):
         del self.saver
         gc.collect()
         super().tearDown()
 
+    def in_region(self, value, numel=LENGTH, **words):
+        """A tensor that is made in a region."""
+        with self.saver.region(**words):
+            return filled(value, numel)
+
+    def check_pause_frees(self, nbytes, tag=None):
+        before = free_bytes()
+        self.saver.pause(tag)
+        self.assertGreaterEqual(free_bytes(), before + nbytes)
+
+    def graph_of(self, value, handle, tag):
+        """A captured graph that fills a tensor, and that tensor."""
+        graph = torch.cuda.CUDAGraph()
+        with self.saver.cuda_graph(graph, pool=handle, tag=tag):
+            return graph, filled(value)
+
     def test_a_region_is_paused_and_resumed_at_its_addresses(self):
         self.saver.hook_mode = "preload"
         outside = filled(1)
-        with self.saver.region():
-            inside = filled(2)
-        address, before = inside.data_ptr(), free_bytes()
-        self.saver.pause()
-        self.assertGreaterEqual(free_bytes(), before + LENGTH)
+        inside = self.in_region(2)
+        address = inside.data_ptr()
+        self.check_pause_frees(LENGTH)
         self.saver.pause()  # it is paused
         other = filled(3)
         self.saver.resume()
         self.saver.resume()
         self.assertEqual(inside.data_ptr(), address)
         self.assertEqual((outside[7].item(), other[7].item()), (1, 3))
-        inside.fill_(4)
-        self.assertEqual(total(inside), 4 * LENGTH)
-        del inside
+        self.assertEqual(total(inside.fill_(4)), 4 * LENGTH)
 
     def test_tags_are_paused_by_themselves_and_one_that_nobody_has_is_nothing(self):
-        with self.saver.region(tag="weights", enable_cpu_backup=True):
-            weights = filled(2)
-        with self.saver.region(tag="cache"):
-            cache = filled(3)
-        before = free_bytes()
-        self.saver.pause("cache")
-        one = free_bytes()
-        self.assertGreater(one, before)
+        weights = self.in_region(2, tag="weights", enable_cpu_backup=True)
+        cache = self.in_region(3, tag="cache")
+        self.check_pause_frees(cache.nbytes, "cache")
         self.assertEqual(weights[7].item(), 2)
+        before = free_bytes()
         self.saver.pause("nobody's")
-        self.assertEqual(free_bytes(), one)
-        self.saver.pause()
-        self.assertGreater(free_bytes(), one)
+        self.assertEqual(free_bytes(), before)
+        self.check_pause_frees(LENGTH)
         self.saver.resume("weights")
         self.assertEqual(total(weights), 2 * LENGTH)
         self.saver.resume()
-        del weights, cache
 
     def test_each_backup_brings_contents_back(self):
         with tempfile.TemporaryDirectory() as directory:
-            self.saver.set_disk_backup_dir(os.path.join(directory, "made"))
+            made = os.path.join(directory, "made")
+            self.saver.set_disk_backup_dir(made)
             for words in ({"enable_cpu_backup": True}, {"enable_cpu_backup": True, "cpu_backup_backend": "mmap"},
                           {"enable_disk_backup": True}):
-                with self.subTest(words), self.saver.region(**words):
-                    large, small = filled(5), filled(6, 700)
+                large, small = self.in_region(5, **words), self.in_region(6, 700, **words)
                 for _ in range(2):
                     self.saver.pause()
-                    files = len(os.listdir(os.path.join(directory, "made")))
-                    self.assertEqual(files, 2 if "enable_disk_backup" in words else 0, "large and small ones")
+                    files = 2 if "enable_disk_backup" in words else 0
+                    self.assertEqual(len(os.listdir(made)), files, f"large and small ones, {words}")
                     self.saver.resume()
-                    self.assertEqual((total(large), total(small)), (5 * LENGTH, 6 * 700))
-                self.assertEqual(os.listdir(os.path.join(directory, "made")), [])
+                    self.assertEqual((total(large), total(small)), (5 * LENGTH, 6 * 700), words)
+                self.assertEqual(os.listdir(made), [], words)
                 del large, small
 
     def test_a_backup_is_read_while_it_is_paused(self):
         with self.saver.region(enable_cpu_backup=True):
             kept = torch.full((10, 20), 1.5, device="cuda")
-        with self.saver.region():
-            discarded = filled(1)
+        discarded = self.in_region(1)
         self.saver.pause()
         backup = self.saver.get_cpu_backup(kept)
         shown = self.saver.get_cpu_backup(kept, zero_copy=True)
         self.assertEqual((backup.device.type, backup.shape, backup.dtype), ("cpu", kept.shape, kept.dtype))
         self.assertTrue(torch.equal(backup, shown))
         self.assertNotEqual(backup.data_ptr(), shown.data_ptr())
-        with self.assertRaisesRegex(LookupError, "were discarded"):
-            self.saver.get_cpu_backup(discarded)
-        with self.assertRaisesRegex(LookupError, "in no region"):
-            self.saver.get_cpu_backup(filled(1))
+        for of_tensor, why in ((discarded, "were discarded"), (filled(1), "in no region")):
+            with self.assertRaisesRegex(LookupError, why):
+                self.saver.get_cpu_backup(of_tensor)
         del shown
         self.saver.resume()
         self.assertIsNone(self.saver.get_cpu_backup(kept))
         self.assertTrue(torch.equal(backup, kept.cpu()))
-        del kept, discarded
 
     def test_a_retained_backup_stays_where_it_is_and_is_renewed(self):
-        with self.saver.region(enable_cpu_backup=True):
-            kept = filled(1)
+        kept = self.in_region(1, enable_cpu_backup=True)
         self.saver.pause()
         place = self.saver.get_cpu_backup(kept, zero_copy=True).data_ptr()
         self.saver.retain_cpu_backup = True  # read when it is resumed
@@ -165,23 +163,17 @@ class MemorySaver(RoutedCase):
         self.saver.resume()
         self.assertIsNone(self.saver.get_cpu_backup(kept))
         self.assertEqual(total(kept), 2 * LENGTH)
-        del kept
 
     def test_a_region_that_is_entered_while_it_is_paused_serves_and_sleeps_with_it_next_time(self):
-        with self.saver.region(enable_cpu_backup=True):
-            first = filled(1)
+        first = self.in_region(1, enable_cpu_backup=True)
         self.saver.pause()
-        with self.saver.region(enable_cpu_backup=True):
-            second = filled(2)
+        second = self.in_region(2, enable_cpu_backup=True)
         self.assertEqual(second[7].item(), 2)
         self.saver.resume()
         self.assertNotEqual(pool_of(first), pool_of(second))
-        before = free_bytes()
-        self.saver.pause()
-        self.assertGreaterEqual(free_bytes(), before + 2 * LENGTH)
+        self.check_pause_frees(2 * LENGTH)
         self.saver.resume()
         self.assertEqual((first[7].item(), second[7].item()), (1, 2))
-        del first, second
 
     def test_disable_is_torch_s_own_memory(self):
         with self.saver.region():
@@ -193,113 +185,80 @@ class MemorySaver(RoutedCase):
         self.assertEqual(total(outside), LENGTH)
         self.saver.resume()
         self.assertIsNotNone(pool_of(inside))
-        del inside
 
     def test_a_graph_s_memory_is_paused_and_replayed(self):
         for handle in (None, torch.cuda.graph_pool_handle()):
-            graphs, made = [], []
-            for value in (3, 4):
-                graph = torch.cuda.CUDAGraph()
-                with self.saver.cuda_graph(graph, pool=handle, tag="graph"):
-                    made.append(filled(value))
-                graphs.append(graph)
-            self.assertIsNotNone(pool_of(made[0]))
-            address, before = made[0].data_ptr(), free_bytes()
-            self.saver.pause("graph")
-            self.assertGreater(free_bytes(), before)
+            graphs = {value: self.graph_of(value, handle, "graph") for value in (3, 4)}
+            made = graphs[3][1]
+            self.assertIsNotNone(pool_of(made))
+            address = made.data_ptr()
+            self.check_pause_frees(1, "graph")
             self.saver.resume("graph")
-            for value, graph, of_graph in zip((3, 4), graphs, made):
+            for value, (graph, of_graph) in graphs.items():
                 graph.replay()
                 self.assertEqual(total(of_graph), value * LENGTH)
-            self.assertEqual(made[0].data_ptr(), address)
+            self.assertEqual(made.data_ptr(), address)
             del graph, graphs, made, of_graph
 
     def test_a_graph_s_pool_that_is_given_on_is_shared(self):
-        graphs, handle = [], None
+        graphs, handle, pools = [], None, set()
         for value in (3, 4, 5):
-            graph = torch.cuda.CUDAGraph()
-            with self.saver.cuda_graph(graph, pool=handle, tag="graph"):
-                made = filled(value)
-                self.pools.add(pool_of(made))
-                del made
+            graph, made = self.graph_of(value, handle, "graph")
+            pools.add(pool_of(made))
+            del made
             handle = graph.pool()
             graphs.append(graph)
-        self.assertEqual(len(self.pools), 1)
-        with self.saver.cuda_graph(torch.cuda.CUDAGraph(), pool=handle, tag="other"):
-            other = filled(6)
-        self.assertNotIn(pool_of(other), self.pools, "what is paused with another tag lies apart")
+        self.assertEqual(len(pools), 1)
+        other = self.graph_of(6, handle, "other")[1]
+        self.assertNotIn(pool_of(other), pools, "what is paused with another tag lies apart")
         self.saver.pause("graph")
         self.saver.resume("graph")
         for graph in graphs:
             graph.replay()
         torch.cuda.synchronize()
-        del graph, graphs, other
 
     def test_a_cycle_makes_no_pool_more_than_the_last_one(self):
-        with self.saver.region():
-            weights = filled(1)
+        weights, pools = self.in_region(1), set()
         for _ in range(4):
             self.saver.pause()
-            with self.saver.region():
-                meanwhile = filled(2)
-                self.pools.add(pool_of(meanwhile))
+            meanwhile = self.in_region(2)
+            pools.add(pool_of(meanwhile))
             self.saver.resume()
             del meanwhile
-        self.assertEqual(len(self.pools), 1)
+        self.assertEqual(len(pools), 1)
         del weights
 
     def test_a_tag_that_is_empty_is_all_of_them(self):
-        with self.saver.region(tag="weights"):
-            weights = filled(1)
-        before = free_bytes()
-        self.saver.pause("")
-        self.assertGreaterEqual(free_bytes(), before + LENGTH)
+        weights = self.in_region(1, tag="weights")
+        self.check_pause_frees(LENGTH, "")
         self.saver.resume("")
         self.assertEqual(weights.fill_(2)[7].item(), 2)
-        del weights
 
     def test_a_pause_that_fails_for_a_tag_pauses_the_others_and_a_second_one_goes_on(self):
         self.saver.set_disk_backup_dir("/dev/shm")
-        with self.saver.region(tag="kept", enable_disk_backup=True):
-            kept = filled(5)
-        with self.saver.region(tag="cache"):
-            cache = filled(1)
-        before = free_bytes()
+        kept = self.in_region(5, tag="kept", enable_disk_backup=True)
+        cache, before = self.in_region(1, tag="cache"), free_bytes()
         with self.assertRaisesRegex(ValueError, "lies in the host's memory"):
             self.saver.pause()
-        one = free_bytes()
-        self.assertGreaterEqual(one, before + LENGTH, "the cache is paused")
+        self.assertGreaterEqual(free_bytes(), before + cache.nbytes, "the cache is paused")
         self.assertEqual(total(kept), 5 * LENGTH)
         with tempfile.TemporaryDirectory() as directory:
             self.saver.set_disk_backup_dir(directory)
-            self.saver.pause()
-            self.assertGreaterEqual(free_bytes(), one + LENGTH)
+            self.check_pause_frees(LENGTH)
             self.saver.resume()
         self.assertEqual(total(kept), 5 * LENGTH)
-        del kept, cache
 
     def test_threads_may_pause_at_once(self):
-        with self.saver.region(enable_cpu_backup=True):
-            kept = filled(3)
-        raised = []
+        kept = self.in_region(3, enable_cpu_backup=True)
 
         def act():
-            try:
-                for _ in range(5):
-                    self.saver.pause()
-                    self.saver.resume()
-            except BaseException as error:
-                raised.append(error)
+            for _ in range(5):
+                self.saver.pause()
+                self.saver.resume()
 
-        threads = [threading.Thread(target=act) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(raised, [])
+        on_threads(*[act] * 4)
         self.saver.resume()
         self.assertEqual(total(kept), 3 * LENGTH)
-        del kept
 
     def test_a_backup_of_each_type_is_read(self):
         types = [torch.bool, torch.uint16, torch.complex32, torch.complex64, torch.float8_e4m3fnuz,
@@ -313,16 +272,13 @@ class MemorySaver(RoutedCase):
             self.assertEqual((backup.dtype, backup.shape), (of_type.dtype, of_type.shape))
         self.assertEqual(backup.item(), 2.5)
         self.saver.resume()
-        del kept, of_type
 
     def test_the_directory_of_the_variable_is_made(self):
         with tempfile.TemporaryDirectory() as directory:
             made = os.path.join(directory, "not", "there")
-            os.environ["TMS_DISK_BACKUP_DIR"] = made
-            self.addCleanup(os.environ.pop, "TMS_DISK_BACKUP_DIR")
-            self.saver = TorchMemorySaver()
-            with self.saver.region(enable_disk_backup=True):
-                kept = filled(5)
+            with mock.patch.dict(os.environ, TMS_DISK_BACKUP_DIR=made):
+                self.saver = TorchMemorySaver()
+                kept = self.in_region(5, enable_disk_backup=True)
             self.saver.pause()
             self.assertEqual(len(os.listdir(made)), 1)
             self.saver.resume()
@@ -332,14 +288,11 @@ class MemorySaver(RoutedCase):
     def test_a_margin_is_kept_free_of_regions(self):
         self.addCleanup(commpool.set_device_limit, torch.cuda.current_device(), None)
         self.saver.memory_margin_bytes = torch.cuda.mem_get_info()[1] - 32 * MIB
-        with self.saver.region(), self.assertRaises(torch.OutOfMemoryError):
-            filled(1, 64 * MIB)
+        self.assertRaises(torch.OutOfMemoryError, self.in_region, 1, 64 * MIB)
         self.saver.memory_margin_bytes = 0
-        with self.saver.region():
-            served = filled(1, 64 * MIB)
+        self.in_region(1, 64 * MIB)
         with self.assertRaises(NotImplementedError):
             self.saver.memory_margin_bytes
-        del served
 
     def test_subprocesses_need_no_preloading(self):
         before = dict(os.environ)
@@ -349,12 +302,9 @@ class MemorySaver(RoutedCase):
     def test_what_the_original_asserts_is_an_assertion_error_too(self):
         with self.assertRaises(AssertionError), self.saver.region(enable_cpu_backup=True, enable_disk_backup=True):
             pass
-        with self.saver.region(enable_cpu_backup=True):
-            kept = filled(1)
+        kept = self.in_region(1, enable_cpu_backup=True)
         for wrong in (kept.view(2, -1).t(), torch.zeros(3)):
-            with self.assertRaises(AssertionError):
-                self.saver.get_cpu_backup(wrong)
-        del kept, wrong
+            self.assertRaises(AssertionError, self.saver.get_cpu_backup, wrong)
 
     def test_words_that_exclude_each_other_are_refused(self):
         for words in ({"enable_cpu_backup": True, "enable_disk_backup": True}, {"cpu_backup_backend": "mmap"},
@@ -362,26 +312,22 @@ class MemorySaver(RoutedCase):
             with self.subTest(words), self.assertRaises(ValueError), self.saver.region(**words):
                 pass
         self.saver.set_disk_backup_dir("/dev/shm")
-        with self.saver.region(enable_disk_backup=True):
-            in_memory = filled(1)
+        in_memory = self.in_region(1, enable_disk_backup=True)
         with self.assertRaisesRegex(ValueError, "lies in the host's memory"):
             self.saver.pause()
         self.assertEqual(total(in_memory), LENGTH, "it is not paused")
-        del in_memory
 
     def test_is_there_once_for_the_process_and_reads_its_variables(self):
         run_of_page("commpool/torch/reference.md", "from commpool.torch.dropins import")
         self.assertIsInstance(torch_memory_saver, TorchMemorySaver)
         self.assertTrue(torch_memory_saver.enabled)
         self.assertFalse(torch_memory_saver.retain_cpu_backup)
-        os.environ["TMS_RETAIN_CPU_BACKUP"] = "1"
-        self.addCleanup(os.environ.pop, "TMS_RETAIN_CPU_BACKUP")
-        self.assertTrue(TorchMemorySaver().retain_cpu_backup)
+        with mock.patch.dict(os.environ, TMS_RETAIN_CPU_BACKUP="1"):
+            self.assertTrue(TorchMemorySaver().retain_cpu_backup)
 
 
 class Cumem(RoutedCase):
     def setUp(self):
-        super().setUp()
         self.allocator = CuMemAllocator()
 
     def tearDown(self):
@@ -406,12 +352,10 @@ class Cumem(RoutedCase):
         self.allocator.wake_up(tags=["weights"])
         self.assertEqual(total(weights), 2 * LENGTH)
         self.allocator.wake_up()
-        cache.fill_(5)
-        self.assertEqual((cache.data_ptr(), total(cache)), (address, 5 * LENGTH))
+        self.assertEqual((cache.data_ptr(), total(cache.fill_(5))), (address, 5 * LENGTH))
         for tags in (None, "default", ()):
             self.allocator.sleep(tags)
             self.allocator.wake_up()
-        del weights, cache
 
     def test_keeps_the_default_tag_by_default(self):
         with self.allocator.use_memory_pool():
@@ -419,7 +363,6 @@ class Cumem(RoutedCase):
         self.allocator.sleep()
         self.allocator.wake_up()
         self.assertEqual(total(kept), 2 * LENGTH)
-        del kept
 
     def test_out_of_memory_on_waking_is_a_runtime_error_and_a_second_call_goes_on(self):
         nbytes = int(torch.cuda.mem_get_info()[1] * 0.7)
@@ -432,10 +375,4 @@ class Cumem(RoutedCase):
         del other
         torch.cuda.empty_cache()
         self.allocator.wake_up()
-        cache[:MIB].fill_(1)
-        self.assertEqual(total(cache[:MIB]), MIB)
-        del cache
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertEqual(total(cache[:MIB].fill_(1)), MIB)

@@ -1,14 +1,14 @@
 """torch's snapshots and recorded history have our segments, blocks, stacks and events, as memory_viz reads them."""
 
-import os
+import pathlib
 import pickle
 import tempfile
-import unittest
 
 import torch
 from torch.cuda import _memory_viz
 
-from routed import MIB, RoutedCase, commpool, tensor
+from on_emulator import blocks_of
+from routed import MIB, RoutedCase, commpool, tensor, tensor_in
 
 
 def make_in_snapshot_test():
@@ -26,33 +26,28 @@ class Snapshots(RoutedCase):
     def test_show_our_blocks_with_torch_s(self):
         pool = self.pool()
         native = tensor(3 * MIB)
-        with commpool.use_pool(pool):
-            ours, gone = tensor(3 * MIB), tensor(MIB)
-        del gone
-        snapshot = torch.cuda.memory._snapshot()
-        blocks = {block["address"]: block for segment in snapshot["segments"] for block in segment["blocks"]}
-        self.assertEqual(blocks[ours.data_ptr()]["state"], "active_allocated")
-        self.assertEqual(blocks[ours.data_ptr()]["requested_size"], 3 * MIB)
-        self.assertEqual(blocks[native.data_ptr()]["state"], "active_allocated")
-        for segment in snapshot["segments"]:
-            self.assertEqual(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
+        ours = tensor_in(pool, 3 * MIB)
+        tensor_in(pool)
+        segments = torch.cuda.memory._snapshot()["segments"]
+        for of_either in (ours, native):
+            block = blocks_of(segments)[of_either.data_ptr()]
+            self.assertEqual((block["state"], block["requested_size"]), ("active_allocated", 3 * MIB))
+        for segment in segments:
             place = segment["address"]
             for block in segment["blocks"]:
                 self.assertEqual(block["address"], place)
                 place += block["size"]
+            self.assertEqual(place, segment["address"] + segment["total_size"])
 
     def test_have_stacks_and_events_while_history_is_recorded(self):
         pool = self.pool()
         torch.cuda.memory._record_memory_history(max_entries=1000)
         native = make_in_snapshot_test()
         with commpool.use_pool(pool):
-            ours, gone = make_in_snapshot_test(), make_in_snapshot_test()
-        address = gone.data_ptr()
-        del gone
+            ours, address = make_in_snapshot_test(), make_in_snapshot_test().data_ptr()
         snapshot = torch.cuda.memory._snapshot()
         for of_either in (native, ours):
-            block, = [block for segment in snapshot["segments"] for block in segment["blocks"]
-                      if block["address"] == of_either.data_ptr()]
+            block = blocks_of(snapshot["segments"])[of_either.data_ptr()]
             self.assertIn("make_in_snapshot_test", [frame["name"] for frame in block["frames"]])
         trace = snapshot["device_traces"][0]
         events = [(event["action"], event["size"]) for event in trace if event["addr"] == address]
@@ -65,14 +60,12 @@ class Snapshots(RoutedCase):
     def test_keep_as_many_events_as_asked_and_none_of_before(self):
         pool = self.pool()
         torch.cuda.memory._record_memory_history(max_entries=4)
-        with commpool.use_pool(pool):
-            for _ in range(10):
-                tensor(MIB)
+        for _ in range(10):
+            tensor_in(pool)
         actions = [event["action"] for event in torch.cuda.memory._snapshot()["device_traces"][0]]
         self.assertLessEqual(len(actions), 8, "4 of torch's and 4 of ours")
         torch.cuda.memory._record_memory_history(None)
-        with commpool.use_pool(pool):
-            tensor(MIB)
+        tensor_in(pool)
         self.assertEqual([event for event in torch.cuda.memory._snapshot()["device_traces"][0]
                           if event["action"] == "alloc"], [])
 
@@ -82,35 +75,24 @@ class Snapshots(RoutedCase):
         with commpool.use_pool(pool):
             kept = make_in_snapshot_test()
         with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "snapshot.pickle")
-            torch.cuda.memory._dump_snapshot(file)
-            with open(file, "rb") as opened:
-                dumped = pickle.load(opened)
-        self.assertIn(kept.data_ptr(), [block["address"] for segment in dumped["segments"]
-                                        for block in segment["blocks"]])
+            file = pathlib.Path(folder, "snapshot.pickle")
+            torch.cuda.memory._dump_snapshot(str(file))
+            dumped = pickle.loads(file.read_bytes())
+        self.assertIn(kept.data_ptr(), blocks_of(dumped["segments"]))
         segment, = self.segments_of(pool, dumped)
-        place = dumped["segments"].index(segment)
-        offset = kept.data_ptr() - segment["address"]
+        place, offset = dumped["segments"].index(segment), kept.data_ptr() - segment["address"]
         self.assertRegex(_memory_viz.trace(dumped), rf"\w+ = seg_{place}\[{offset}:3.0MiB\]")
         self.assertIn("3.0MiB", _memory_viz.segsum(dumped))
-        flames = [line for line in _memory_viz.memory(dumped, format_flamegraph=str).splitlines()
-                  if "make_in_snapshot_test" in line]
-        self.assertTrue(flames, "our block's stack is drawn")
+        self.assertIn("make_in_snapshot_test", _memory_viz.memory(dumped, format_flamegraph=str))
         for draw in (_memory_viz.trace_plot, _memory_viz.segment_plot):
             self.assertTrue(draw(dumped))
 
     def test_of_an_expandable_pool_show_what_is_mapped(self):
         pool = self.pool(mode="expandable")
-        with commpool.use_pool(pool):
-            kept, gone = tensor(3 * MIB), tensor(30 * MIB)
-        del gone
+        kept = tensor_in(pool, 3 * MIB)
+        tensor_in(pool, 30 * MIB)
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         ours = self.segments_of(pool, torch.cuda.memory._snapshot())
         self.assertEqual(sum(segment["total_size"] for segment in ours), pool.stats().reserved_bytes.current)
-        self.assertIn(kept.data_ptr(), [block["address"] for segment in ours for block in segment["blocks"]])
-
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertIn(kept.data_ptr(), blocks_of(ours))

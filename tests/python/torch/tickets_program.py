@@ -6,13 +6,12 @@ Each case prints what it found.
 import sys
 
 import torch
-import torch.multiprocessing
 
 import commpool.torch as commpool
+from asked_process import Asked
 
 COUNT = 1000
 UPDATES = 20
-SECONDS = 60
 
 
 def engine(pipe):
@@ -35,33 +34,10 @@ def engine(pipe):
             pipe.send(len(tensors))
         elif name == "try":
             try:
-                answer = str(tensors[ticket][0].tensor((2 * COUNT,), torch.float32))
+                pipe.send(str(tensors[ticket][0].tensor((2 * COUNT,), torch.float32)))
             except ValueError as error:
-                answer = str(error)
-            pipe.send(answer)
+                pipe.send(str(error))
     shared.close()
-
-
-class Engine:
-    """The other process."""
-
-    def __init__(self):
-        context = torch.multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=engine, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def ask(self, name, ticket):
-        self.pipe.send((name, ticket))
-        if not self.pipe.poll(SECONDS):
-            raise RuntimeError(f"no answer to {name} within {SECONDS} s")
-        return self.pipe.recv()
-
-    def end(self):
-        self.pipe.send(None)
-        self.process.join()
-        return self.process.exitcode
 
 
 def filled(pool, value):
@@ -75,7 +51,7 @@ def in_place(device):
     """What one process writes the other reads in place, on the pool's device."""
     pool = commpool.Pool("weights", device=int(device))
     tensors = [filled(pool, value) for value in (1, 2)]
-    tickets, other = [pool.share(tensor) for tensor in tensors], Engine()
+    tickets, other = [pool.share(tensor) for tensor in tensors], Asked(engine)
     print("there", [other.ask("take", ticket) for ticket in tickets] == [pool.device] * len(tickets))
     print("read", [other.ask("read", ticket) for ticket in tickets])
     print("refused", other.ask("try", tickets[0]))
@@ -83,11 +59,11 @@ def in_place(device):
     pool.destroy()
 
 
-def updated(_):
+def updated():
     """Each update on a stream of torch's own shows as a whole."""
     pool, stream = commpool.Pool("weights"), torch.cuda.Stream()
     tensor = filled(pool, 0)
-    ticket, other = pool.share(tensor), Engine()
+    ticket, other = pool.share(tensor), Asked(engine)
     other.ask("take", ticket)
     sums = []
     for value in range(UPDATES):
@@ -99,9 +75,9 @@ def updated(_):
     pool.destroy()
 
 
-def freed(_):
+def freed():
     """A dropped tensor's memory serves again once the other has dropped its own."""
-    pool, other = commpool.Pool("weights"), Engine()
+    pool, other = commpool.Pool("weights"), Asked(engine)
     tensor = filled(pool, 3)
     place, ticket = tensor.data_ptr(), pool.share(tensor)
     other.ask("take", ticket)
@@ -119,7 +95,7 @@ def freed(_):
 
 def main():
     torch.cuda.init()
-    {"in_place": in_place, "updated": updated, "freed": freed}[sys.argv[1]](sys.argv[2] if len(sys.argv) > 2 else None)
+    globals()[sys.argv[1]](*sys.argv[2:])
 
 
 if __name__ == "__main__":

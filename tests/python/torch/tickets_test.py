@@ -28,7 +28,3 @@ class Tickets(unittest.TestCase):
 
     def test_keep_memory_until_both_have_dropped_it(self):
         self.assertEqual(self.lines("freed"), ["held True 3000.0", "dropped 0", "serves True ends 0"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,35 +1,21 @@
 """The PyTorch examples print on the emulator what they promise."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 import unittest
 
-from rank_processes import unused_port
+from rank_processes import printed_by_ranks
+from routed import LIBRARY
 
-_EXAMPLES = pathlib.Path("examples/python/torch")
-_SECONDS = 250
+_EXAMPLES = pathlib.Path("examples/python/torch").absolute()
 
 
 def run(name, *words, ranks=1, **variables):
     """The lines that an example's ranks print, in order."""
-    shared = {**os.environ, **variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(),
-              "WORLD_SIZE": str(ranks), "COMMPOOL_LIBRARY": os.path.abspath("src/library/c_api/libcommpool.so.0")}
-    command = [sys.executable, str(_EXAMPLES / name), *words]
-    processes = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-                 for rank in range(ranks)]
-    lines = []
-    for process in processes:
-        out, errors = process.communicate(timeout=_SECONDS)
-        if process.returncode or "broken rule" in errors:
-            raise AssertionError(f"{name} ended with {process.returncode}:\n{out}\n{errors}")
-        lines += out.splitlines()
-    return lines
+    return "".join(printed_by_ranks(_EXAMPLES / name, *words, ranks=ranks, seconds=250, COMMPOOL_LIBRARY=LIBRARY,
+                                    **variables)).splitlines()
 
 
 class Examples(unittest.TestCase):
@@ -121,7 +107,3 @@ class Examples(unittest.TestCase):
         lines, record = self.record("train_sharded.py")
         self.assertEqual(lines[0], "losses apart by at most 0; 104 all-gathers in 2 windows of 128 KiB")
         self.check_record(record, "AllGather", "copy engines")
-
-
-if __name__ == "__main__":
-    unittest.main()

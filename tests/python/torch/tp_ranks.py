@@ -1,7 +1,6 @@
 """The cases of tp_test on each rank. Rank 0 prints the results of all ranks as a line of JSON for each case."""
 
 import ctypes
-import gc
 import os
 import warnings
 
@@ -12,7 +11,7 @@ from routed import MIB, commpool, pool_of
 
 from commpool.torch import dropins
 
-from rank_cases import DEVICE, end, leave, run_cases
+from rank_cases import DEVICE, RANK, end, leave, refusal, run_cases
 
 WIDTH = 2048
 
@@ -47,19 +46,14 @@ def ordered(group):
 def eagerly(group):
     pool = ordered(group)
     windows, layers = commpool.tp(pool, sizes=(4 * WIDTH, MIB)), [Layer() for _ in range(3)]
-    for _ in range(2000):  # far more than the pool holds if it does not reuse freed outputs
+    while pool.stats().allocated_blocks.total < 700:  # 5.5 MiB of outputs from 4 MiB: what is freed serves again
         x, seen = decode(layers, torch.ones(WIDTH, device=DEVICE), windows)
         inside = [pool_of(out) == pool.handle for out in seen]
         offset = pool.window_of(seen[-1], group).offset
-        x_in_pool = pool_of(x) == pool.handle
         seen.clear()
-        if len(layers) * 2000 * 4 * WIDTH < 4 * MIB:
-            raise AssertionError("the loop proves nothing")
-        if pool.stats().allocated_blocks.total >= 700:  # 5.5 MiB of outputs from 4 MiB
-            break
     with windows:
         small = torch.ones(WIDTH // 2, device=DEVICE)
-    said = [inside, x_in_pool, x[0].item(), offset, pool_of(small)]
+    said = [inside, pool_of(x), x[0].item(), offset, pool_of(small)]
     del x, seen, small
     return [*said, end(pool)]
 
@@ -71,8 +65,7 @@ def in_a_graph(group):
     decode(layers, start, windows)
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         x, seen = decode(layers, start, windows)
-    inside = [pool_of(out) == pool.handle for out in seen]
-    said = [inside]
+    said = [[pool_of(out) == pool.handle for out in seen]]
     for value in (1.0, 2.0):
         start.fill_(value)
         graph.replay()
@@ -87,12 +80,8 @@ def nested_and_refused(group):
     with windows, windows:
         inner = torch.ones(WIDTH, device=DEVICE)
     said = [pool_of(inner) == pool.handle, pool_of(torch.ones(WIDTH, device=DEVICE))]
-    for wrong in (lambda: commpool.tp(plain), lambda: dropins.serve(group, plain),
-                  lambda: dropins.nccl_symm_mem_context(PyNccl(group)).__enter__()):
-        try:
-            wrong()
-        except commpool.CommpoolError as error:
-            said.append(str(error))
+    said += [refusal(wrong)[1] for wrong in (lambda: commpool.tp(plain), lambda: dropins.serve(group, plain),
+                                             lambda: dropins.nccl_symm_mem_context(PyNccl(group)).__enter__())]
     del inner
     return [*said, end(pool)]
 
@@ -115,24 +104,21 @@ class Coordinator:
 def served_with_other_sizes(group):
     """For a group, and for a coordinator that has one."""
     pool, said = ordered(group), []
-    rank = dist.get_rank()
     for communicator in (group, Coordinator(group)):
-        for sizes in ((4096 << rank, MIB), (4096, MIB)):
-            try:
-                dropins.serve(communicator, pool, sizes=sizes)
-                said.append("served")
-                dropins.stop_serving(communicator)
-            except commpool.Disagreement as error:
-                said.append(str(error))
+        said.append(refusal(lambda: dropins.serve(communicator, pool, sizes=(4096 << RANK, MIB)),
+                            commpool.Disagreement)[1])
+        dropins.serve(communicator, pool, sizes=(4096, MIB))
+        dropins.stop_serving(communicator)
     return [*said, end(pool)]
 
 
-def as_vllm_does(group):
-    pool, communicator = ordered(group), PyNccl(group)
+def served_in(context, communicator, group):
+    """One tensor in a framework's own context, and one where it is off."""
+    pool = ordered(group)
     dropins.serve(communicator, pool)
-    with dropins.nccl_symm_mem_context(communicator):
+    with context(communicator):
         out = torch.ones(WIDTH, device=DEVICE)
-    with dropins.nccl_symm_mem_context(communicator, disabled=True):
+    with context(communicator, disabled=True):
         other = torch.ones(WIDTH, device=DEVICE)
     dist.all_reduce(out)
     said = [pool.window_of(out, group).offset, pool_of(other), out[0].item()]
@@ -141,27 +127,12 @@ def as_vllm_does(group):
     return [*said, end(pool)]
 
 
+def as_vllm_does(group):
+    return served_in(dropins.nccl_symm_mem_context, PyNccl(group), group)
+
+
 def as_sglang_does(group):
-    pool, coordinator = ordered(group), Coordinator(group)
-    dropins.serve(coordinator, pool)
-    with dropins.use_symmetric_memory(coordinator):
-        out = torch.ones(WIDTH, device=DEVICE)
-    with dropins.use_symmetric_memory(coordinator, disabled=True):
-        other = torch.ones(WIDTH, device=DEVICE)
-    dist.all_reduce(out)
-    said = [pool.window_of(out, group).offset, pool_of(other), out[0].item()]
-    dropins.stop_serving(coordinator)
-    del out
-    return [*said, end(pool)]
-
-
-def close(pool):
-    gc.collect()
-    torch.cuda.synchronize()
-    if pool.mode == "symmetric":
-        pool.reclaim()
-    pool.close()
-    pool.destroy()
+    return served_in(dropins.use_symmetric_memory, Coordinator(group), group)
 
 
 def as_megatron_does(group):
@@ -177,14 +148,13 @@ def as_megatron_does(group):
         said.append([pool_of(buffer) == pool.handle, pool_of(other), buffer[0].item(),
                      pool.stats().registered_segments])
         del buffer
-        close(pool)
+        end(pool)
     return [*said, os.environ.get("NCCL_NVLS_ENABLE")]
 
 
 def by_several_groups(group):
     """Of one pool: over all ranks, and over each rank alone."""
-    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
-    mine = alone[dist.get_rank()]
+    mine = [dist.new_group([rank]) for rank in range(dist.get_world_size())][RANK]
     dist.all_reduce(torch.ones(1, device=DEVICE), group=mine)
     pool = dropins.create_nccl_mem_pool(symmetric=True, reserve="4MiB")
     said = []
@@ -196,7 +166,7 @@ def by_several_groups(group):
         said.append([pool.window_of(buffer, of).handle != 0 for of in (group, mine)] + [buffer[0].item()])
         del buffer
     dropins.deregister_mem_pool(pool, mine)
-    close(pool)
+    end(pool)
     return said
 
 
@@ -214,14 +184,10 @@ def by_hand(group):
     dropins.deregister_mem_pool(pool, group)
     said.append(pool.stats().registered_segments)
     del buffer
-    close(pool)
+    end(pool)
     return said
 
 
-CASES = [eagerly, in_a_graph, nested_and_refused, served_with_other_sizes, as_vllm_does, as_sglang_does,
-         as_megatron_does, by_several_groups, by_hand]
-
-
-if __name__ == "__main__":
-    run_cases(CASES)
-    leave()
+run_cases([eagerly, in_a_graph, nested_and_refused, served_with_other_sizes, as_vllm_does, as_sglang_does,
+           as_megatron_does, by_several_groups, by_hand])
+leave()

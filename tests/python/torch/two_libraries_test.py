@@ -3,11 +3,10 @@ for CuPy, which needs the real driver; and PyTorch's own cache, which a pool ask
 """
 
 import os
-import subprocess
-import sys
 import unittest
 
 import libraries
+from on_emulator import printed_by
 
 _EXAMPLE = "examples/python/torch_and_cupy.py"
 _STAND_INS = os.path.abspath("tests/python/libraries/stand_ins")
@@ -57,27 +56,17 @@ print(names["pool"].stats().allocated_blocks.current)
 
 
 class TwoLibraries(unittest.TestCase):
-    def run_python(self, *words, **variables):
-        library = os.path.abspath("src/library/c_api/libcommpool.so.0")
-        environment = {**os.environ, "COMMPOOL_LIBRARY": library, **variables}
-        result = subprocess.run([sys.executable, "-B", *words], env=environment, capture_output=True, text=True,
-                                check=False)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertNotIn("broken rule", result.stderr)
-        return result.stdout
+    def check(self, wanted, *words, paths=(), **variables):
+        """What a program prints, with these folders too to import from."""
+        self.assertEqual(printed_by(*words, PYTHONPATH=":".join([os.environ["PYTHONPATH"], *paths]), **variables,
+                                    COMMPOOL_LIBRARY=os.path.abspath("src/library/c_api/libcommpool.so.0")), wanted)
 
     def test_count_in_one_statistic(self):
-        path = f"{os.environ['PYTHONPATH']}:{_STAND_INS}"
-        self.assertEqual(self.run_python(_EXAMPLE, PYTHONPATH=path), _LINES)
+        self.check(_LINES, _EXAMPLE, paths=[_STAND_INS])
 
     @libraries.needed
     def test_and_more_share_a_pool_in_the_program_of_the_page(self):
-        path = f"{os.environ['PYTHONPATH']}:{_STAND_INS}:{os.path.dirname(_STAND_INS)}"
-        self.assertEqual(self.run_python("-c", _PAGE, PYTHONPATH=path), "4\n")
+        self.check("4\n", "-c", _PAGE, paths=[_STAND_INS, os.path.dirname(_STAND_INS)])
 
     def test_give_each_other_what_they_do_not_use(self):
-        self.assertEqual(self.run_python("-c", _HOLDER, COMMPOOL_EMULATOR="memory=4GiB"), "1 3 0\n1 None\n")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.check("1 3 0\n1 None\n", "-c", _HOLDER, COMMPOOL_EMULATOR="memory=4GiB")

@@ -48,23 +48,15 @@ class Names(unittest.TestCase):
 @unittest.skipUnless(importlib.util.find_spec("mypy"), "this environment has no mypy")
 class Types(unittest.TestCase):
     def test_of_commpool_torch_are_strict_and_serve_a_program(self):
-        with tempfile.TemporaryDirectory() as folder:
-            program, wrong = pathlib.Path(folder, "program.py"), pathlib.Path(folder, "wrong.py")
-            program.write_text(_PROGRAM, encoding="utf-8")
-            wrong.write_text(_PROGRAM + "\n".join(_MISTAKES), encoding="utf-8")
-
+        with tempfile.TemporaryDirectory() as cache:
             def check(*what):
-                command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", f"{folder}/cache", *what]
+                command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *what]
                 return subprocess.run(command, cwd=pathlib.Path("src/python").resolve(), capture_output=True, text=True,
                                       check=False)
 
-            for what in (["-p", "commpool.torch"], [str(program)]):
+            for what in (["-p", "commpool.torch"], ["-c", _PROGRAM]):
                 run = check(*what)
                 self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-            found = check(str(wrong)).stdout
+            found = check("-c", _PROGRAM + "\n".join(_MISTAKES)).stdout
             for message in _MISTAKES.values():
                 self.assertIn(message, found)
-
-
-if __name__ == "__main__":
-    unittest.main()

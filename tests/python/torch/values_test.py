@@ -1,25 +1,20 @@
 """Values of programs work, or the error names them."""
 
-import concurrent.futures
 import pickle
-import unittest
 from unittest import mock
 
+import numpy
 import torch
 
-from routed import MIB, MakeInBackward, RoutedCase, commpool, tensor
+from routed import MIB, MakeInBackward, RoutedCase, commpool, on_threads, tensor, tensor_in
 
 from commpool.torch import _group
 
 
-class Index:
-    """For example an integer of NumPy's."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
+def agreement(name, store, rank, ranks, deadline=5000):
+    group = mock.Mock(group_name=name, **{"rank.return_value": rank, "size.return_value": ranks})
+    with mock.patch.object(_group.distributed_c10d, "_get_process_group_store", lambda _: store):
+        return _group.store_agreement(group, deadline)
 
 
 class Devices(RoutedCase):
@@ -41,23 +36,18 @@ class Devices(RoutedCase):
 
 
 class Errors(RoutedCase):
-    def tensor_in(self, pool):
-        with commpool.use_pool(pool):
-            return tensor(4 * MIB)
-
     def test_of_asleep_and_closed_pools_are_commpools_own(self):
         pool = self.pool("state", reserve="8MiB")
-        for end, why in ((pool.sleep, "asleep: wake"), (pool.wake, ""), (pool.close, "closed")):
+        for end, why in ((pool.sleep, "asleep: wake"), (lambda: (pool.wake(), pool.close()), "closed")):
             end()
-            if why:
-                with self.assertRaisesRegex(commpool.FailedPrecondition, f"^commpool: pool state .*{why}") as raised:
-                    self.tensor_in(pool)
-                self.assertEqual(raised.exception.code, commpool.StatusCode.FAILED_PRECONDITION)
-                self.assertIsInstance(raised.exception, RuntimeError)
-                self.assertIn(why, raised.exception.message)
+            with self.assertRaisesRegex(commpool.FailedPrecondition, f"^commpool: pool state .*{why}") as raised:
+                tensor_in(pool)
+            self.assertEqual(raised.exception.code, commpool.StatusCode.FAILED_PRECONDITION)
+            self.assertIsInstance(raised.exception, RuntimeError)
+            self.assertIn(why, raised.exception.message)
         pool.destroy()
-        with self.assertRaisesRegex(RuntimeError, "^commpool: "):
-            self.tensor_in(pool)
+        with self.assertRaisesRegex(RuntimeError, "^commpool: "), commpool.use_pool(pool):
+            tensor(MIB)
 
     def test_of_backward_are_commpools_own(self):
         pool = self.pool("asleep", reserve="8MiB")
@@ -69,7 +59,7 @@ class Errors(RoutedCase):
 
     def test_of_memory_that_is_not_there_are_torchs_too(self):
         pool = self.pool("waking", reserve="8MiB")
-        kept = self.tensor_in(pool)
+        kept = tensor_in(pool, 4 * MIB)
         pool.sleep(keep="host")
         commpool.set_device_limit(0, "1MiB")
         self.addCleanup(commpool.set_device_limit, 0, None)
@@ -92,10 +82,6 @@ class Options(RoutedCase):
         for word in ("procces", ["process"]):
             with self.assertRaisesRegex(commpool.InvalidArgument, "filter .* is none of thread, stream, process"):
                 commpool.use_pool(pool, filter=word)
-        with self.assertRaisesRegex(commpool.InvalidArgument, "filter .* is none of"):
-            @commpool.use_pool(pool, filter="procces")
-            def step():
-                pass
 
     def test_that_are_no_pools_are_named(self):
         net = torch.nn.Linear(4, 4)
@@ -116,26 +102,15 @@ class Options(RoutedCase):
                 commpool.ddp(net, pool, **words)
 
     def test_of_deadlines_are_the_pools_own_where_there_is_none(self):
-        group = mock.Mock(group_name="deadlines", **{"rank.return_value": 0, "size.return_value": 1})
         store = torch.distributed.HashStore()
-        with mock.patch.object(_group.distributed_c10d, "_get_process_group_store", lambda _: store):
-            for deadline in (None, 5000, Index(5000), "5"):
-                agreement = _group.store_agreement(group, deadline)
-                self.assertEqual([bytes(part) for part in agreement.all_gather(b"x")], [b"x"])
+        for deadline in (None, 5000, numpy.int64(5000), "5"):
+            with self.subTest(deadline):
+                said = agreement("deadlines", store, 0, 1, deadline).all_gather(b"x")
+                self.assertEqual([bytes(part) for part in said], [b"x"])
 
     def test_that_a_process_agreed_on_before_do_not_part_it_from_a_new_one(self):
-        def agreement(store, rank, ranks):
-            group = mock.Mock(group_name="again", **{"rank.return_value": rank, "size.return_value": ranks})
-            with mock.patch.object(_group.distributed_c10d, "_get_process_group_store", lambda _: store):
-                return _group.store_agreement(group, 5000)
-
-        agreement(torch.distributed.HashStore(), 0, 1)
+        agreement("again", torch.distributed.HashStore(), 0, 1)
         store = torch.distributed.HashStore()
-        older, newer = (agreement(store, rank, 2) for rank in range(2))
-        with concurrent.futures.ThreadPoolExecutor() as threads:
-            said = [threads.submit(of.all_gather, value) for of, value in ((older, b"a"), (newer, b"b"))]
-        self.assertEqual([[bytes(part) for part in of.result()] for of in said], [[b"a", b"b"]] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        older, newer = (agreement("again", store, rank, 2) for rank in range(2))
+        said = on_threads(lambda: older.all_gather(b"a"), lambda: newer.all_gather(b"b"))
+        self.assertEqual([[bytes(part) for part in of_rank] for of_rank in said], [[b"a", b"b"]] * 2)

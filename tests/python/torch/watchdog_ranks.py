@@ -45,5 +45,4 @@ def main():
     os._exit(0)  # the watchdog would end the process next
 
 
-if __name__ == "__main__":
-    main()
+main()

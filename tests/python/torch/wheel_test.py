@@ -75,7 +75,3 @@ class Wheel(unittest.TestCase):
 
     def test_serves_a_program_by_what_a_compiler_makes_of_it(self):
         self.assertEqual(self.install("sources", []), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

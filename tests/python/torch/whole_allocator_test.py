@@ -1,11 +1,11 @@
 """commpool.torch.install(default=...): a pool as the whole allocator, with the same completeness."""
 
 import gc
-import unittest
 
 import torch
 
-from routed import MIB, MakeInBackward, RoutedCase, commpool, on_thread, pool_of, tensor
+from on_emulator import blocks_of
+from routed import MIB, RoutedCase, commpool, filled, on_thread, pool_of, tensor, tensor_in, train_once
 
 
 class WholeAllocator(RoutedCase):
@@ -16,10 +16,8 @@ class WholeAllocator(RoutedCase):
         self.addCleanup(commpool.uninstall)
 
     def test_serves_every_thread_and_backward(self):
-        made = []
-        x = torch.zeros(MIB, device="cuda", requires_grad=True)
-        out = MakeInBackward.apply(x, made)
-        out.backward(torch.ones_like(out))
+        made, x = [], torch.zeros(MIB, device="cuda", requires_grad=True)
+        train_once(x, made)
         self.assertEqual({pool_of(entry[2]) for entry in made}, {self.whole.handle})
         self.assert_in(self.whole, x.grad)
         self.assert_in(self.whole, on_thread(lambda: tensor(MIB)))
@@ -28,8 +26,7 @@ class WholeAllocator(RoutedCase):
 
     def test_leaves_scopes_their_pools(self):
         pool = self.pool()
-        with commpool.use_pool(pool):
-            self.assert_in(pool, tensor(MIB))
+        self.assert_serves(pool)
         self.assert_in(self.whole, tensor(MIB))
 
     def test_is_what_torch_s_functions_tell_of(self):
@@ -37,13 +34,10 @@ class WholeAllocator(RoutedCase):
         before = torch.cuda.memory_allocated()
         kept = tensor(3 * MIB)
         self.assertEqual(torch.cuda.memory_allocated() - before, 3 * MIB)
-        blocks = [block["address"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
-        self.assertIn(kept.data_ptr(), blocks)
-        with commpool.use_pool(self.pool("other")):
-            tensor(MIB)  # it is freed, so a thread's cache keeps it, and no peak counts it from now on
+        self.assertIn(kept.data_ptr(), blocks_of(torch.cuda.memory_snapshot()))
+        tensor_in(self.pool("other"))  # it is freed, so a thread's cache keeps it, and no peak counts it from now on
         torch.cuda.reset_peak_memory_stats()
-        large = tensor(64 * MIB)
-        del large
+        tensor(64 * MIB)
         self.assertEqual(torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated(), 64 * MIB, "peaks are exact")
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -71,7 +65,7 @@ class WholeAllocator(RoutedCase):
         with torch.cuda.use_mem_pool(theirs):
             self.assert_native(tensor(MIB))
         with torch.cuda.graph(graph):
-            made = torch.full((MIB,), 7, dtype=torch.uint8, device="cuda")
+            made = filled(7)
         made.zero_()
         graph.replay()
         self.assertEqual(made[0].item(), 7)
@@ -84,18 +78,7 @@ class WholeAllocator(RoutedCase):
         self.assertTrue(commpool.uninstall())
 
     def test_is_no_symmetric_pool(self):
-        class Symmetric(commpool.Pool):
-            mode = "symmetric"
-
-            def __init__(self):
-                pass
-
-            def __repr__(self):
-                return "a pool"
-
+        pool = self.pool()
+        pool.mode = "symmetric"  # like a pool over a group
         with self.assertRaisesRegex(commpool.InvalidArgument, "cannot be the whole allocator"):
-            commpool.install(default=Symmetric())
-
-
-if __name__ == "__main__":
-    unittest.main()
+            commpool.install(default=pool)
