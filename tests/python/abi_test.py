@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pathlib
 import re
 import subprocess
 import tempfile
@@ -12,12 +13,13 @@ import commpool
 from commpool import _abi, _library
 
 _HEADERS = os.path.join(emulated.REPOSITORY, "include")
+_INCLUDES = "".join(f"#include <commpool/{name}.h>\n" for name in ("kept", "record", "registrar", "share"))
 _SCALARS = {ctypes.c_size_t: "size_t", ctypes.c_int: "int", ctypes.c_uint64: "uint64_t", ctypes.c_double: "double"}
 
 
 def header(path="include/commpool/c_headers.h"):
-    with open(os.path.join(emulated.REPOSITORY, path), encoding="utf-8") as file:
-        return re.sub(r"/\*.*?\*/|//[^\n]*", "", file.read(), flags=re.DOTALL)
+    text = pathlib.Path(emulated.REPOSITORY, path).read_text(encoding="utf-8")
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
 
 
 def enumerations(text):
@@ -55,17 +57,15 @@ class Names(unittest.TestCase):
         self.assertEqual(_abi.WORDS, short)
 
     def test_of_structs_and_fields_are_the_headers(self):
-        declared = {}
-        for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", header(), re.DOTALL):
-            declared[name] = re.findall(r"(?:\(\*(\w+)\)\([^;]*\)|\b(\w+));", body)
-            declared[name] = [pointer or plain for pointer, plain in declared[name]]
+        field = re.compile(r"(?:\(\*(\w+)\)\([^;]*\)|\b(\w+));")
+        declared = {name: [pointer or plain for pointer, plain in field.findall(body)]
+                    for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", header(), re.DOTALL)}
         self.assertEqual({name: [field[0] for field in struct._fields_] for name, struct in _abi.STRUCTS.items()},
                          declared)
 
     def test_the_version_is_the_headers(self):
         found = dict(re.findall(r"#define COMMPOOL_VERSION_(\w+) (\d+)", header()))
-        self.assertEqual({name: int(number) for name, number in found.items()},
-                         {"MAJOR": _abi.MAJOR, "MINOR": _abi.MINOR, "PATCH": _abi.PATCH})
+        self.assertEqual(found, {"MAJOR": str(_abi.MAJOR), "MINOR": str(_abi.MINOR), "PATCH": str(_abi.PATCH)})
 
 
 class Pools(unittest.TestCase):
@@ -76,8 +76,8 @@ class Pools(unittest.TestCase):
 
     @staticmethod
     def of_the_skin():
-        with open(os.path.join(_HEADERS, "commpool/pool.h"), encoding="utf-8") as file:
-            body = re.search(r"\nclass Pool \{\n public:\n(.*?)\n private:", file.read(), re.DOTALL).group(1)
+        text = pathlib.Path(_HEADERS, "commpool/pool.h").read_text(encoding="utf-8")
+        body = re.search(r"\nclass Pool \{\n public:\n(.*?)\n private:", text, re.DOTALL).group(1)
         return re.findall(r"^  (?:static )?[\w:]+(?:<[^;{}]*?>)? (\w+)\(", body, re.MULTILINE)
 
     def test_have_the_calls_of_the_skin(self):
@@ -90,8 +90,7 @@ class Pools(unittest.TestCase):
 
 class Layout(unittest.TestCase):
     def test_is_what_a_compiler_makes_of_the_header(self):
-        lines = ["#include <commpool/kept.h>", "#include <commpool/record.h>",
-                 "#include <commpool/registrar.h>", "#include <commpool/share.h>"]
+        lines = [_INCLUDES]
         for name, struct in _abi.STRUCTS.items():
             lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, \"{name}\");")
             for field in struct._fields_:
@@ -111,19 +110,13 @@ class Layout(unittest.TestCase):
         self.assertIn("planted", result.stderr)
 
     def compile(self, lines):
-        with tempfile.TemporaryDirectory() as folder:
-            command = ["gcc", "-std=c11", "-Werror", "-fsyntax-only", f"-I{_HEADERS}", "-x", "c", "-"]
-            return subprocess.run(command, input="\n".join(lines) + "\n", cwd=folder, capture_output=True, text=True,
-                                  check=False)
+        command = ["gcc", "-std=c11", "-Werror", "-fsyntax-only", f"-I{_HEADERS}", "-x", "c", "-"]
+        return subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
 
     def test_of_defaults_is_that_of_the_inits(self):
         from commpool import options
 
-        program = """#include <commpool/kept.h>
-#include <commpool/record.h>
-#include <commpool/registrar.h>
-#include <commpool/share.h>
-#include <stdio.h>
+        program = _INCLUDES + """#include <stdio.h>
 int main(void) {
   commpool_pool_options p; commpool_pool_options_init(&p); p.name = 0; fwrite(&p, sizeof(p), 1, stdout);
   commpool_scope_options s; commpool_scope_options_init(&s); fwrite(&s, sizeof(s), 1, stdout);
@@ -141,7 +134,3 @@ int main(void) {
         pool.name = None
         self.assertEqual(bytes(pool) + bytes(options.scope_options("thread", "error", 0, None)) +
                          bytes(_abi.CSleepOptions()) + bytes(_abi.CImportOptions()), expected)
-
-
-if __name__ == "__main__":
-    unittest.main()

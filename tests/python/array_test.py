@@ -2,14 +2,14 @@
 
 import ctypes
 import gc
-import threading
 import time
+import types
 import unittest
 
 import emulated
 import commpool
 from commpool import _dlpack
-from emulated import MIB, Stream
+from emulated import MIB, Stream, elsewhere
 
 _name = ctypes.pythonapi.PyCapsule_GetName
 _name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -42,7 +42,7 @@ class Interface(unittest.TestCase):
         self.assertFalse(hasattr(commpool.empty(7, "bfloat16", device=0), "__cuda_array_interface__"))
 
 
-class Arrays(unittest.TestCase):
+class Arrays(emulated.Case):
     def test_come_from_the_scope_or_from_a_pool(self):
         pool = commpool.Pool(device=1)
         with commpool.use_pool(pool):
@@ -51,28 +51,24 @@ class Arrays(unittest.TestCase):
         for array in (scoped, named):
             self.assertEqual((commpool.block_of(array).pool, array.device), (pool.handle, 1))
         self.assertEqual(repr(scoped), "<commpool.Array 2x3 float32, device 1>")
-        with self.assertRaisesRegex(commpool.InvalidArgument, "is of device 1, not 0"):
-            commpool.empty(4, pool=pool, device=0)
+        self.assertInvalid("is of device 1, not 0", commpool.empty, 4, pool=pool, device=0)
 
     def test_without_a_context_come_from_the_first_device_and_its_scopes(self):
-        pool, made = commpool.Pool(device=0), []
+        pool = commpool.Pool(device=0)
 
         def on_a_thread_without_one():
             with commpool.use_pool(pool):
-                made.append(commpool.empty(4))
-            made.append(commpool.empty(4))
+                scoped = commpool.empty(4)
+            return scoped, commpool.empty(4)
 
-        thread = threading.Thread(target=on_a_thread_without_one)
-        thread.start()
-        thread.join()
+        made = elsewhere(on_a_thread_without_one)
         scoped, plain = map(commpool.block_of, made)
         self.assertEqual((scoped.pool, scoped.device, plain.device), (pool.handle, 0, 0))
         self.assertNotEqual(plain.pool, pool.handle)
 
     def test_keep_their_stream_s_object(self):
         class Ending(Stream):
-            def __del__(self):
-                emulated.cuda().cuStreamDestroy_v2(ctypes.c_void_p(self.handle))
+            __del__ = Stream.destroy
 
         consumer, array = Stream(), commpool.Pool(device=0).empty(MIB, "uint8", stream=Ending())
         gc.collect()
@@ -90,24 +86,18 @@ class Arrays(unittest.TestCase):
             array.__dlpack__(stream=2)
             done.append("taken")
 
-        thread = threading.Thread(target=takes)
-        thread.start()
-        thread.join()
+        elsewhere(takes)
         self.assertEqual(done, [None, "taken"])
 
     def test_take_types_of_others(self):
-        class Type:
-            def __init__(self, **names):
-                self.__dict__.update(names)
-
+        class Type(types.SimpleNamespace):
             def __str__(self):
                 return "torch.float16"
 
         for dtype, bytes_of_one in (("int8", 1), (Type(), 2), (Type(name="float64"), 8), (type("int16", (), {}), 2),
                                     ("float8_e4m3fn", 1), ("bool", 1)):
             self.assertEqual(commpool.empty(3, dtype, device=0).nbytes, 3 * bytes_of_one)
-        with self.assertRaisesRegex(commpool.InvalidArgument, "dtype 'float31' is none of"):
-            commpool.empty(3, "float31", device=0)
+        self.assertInvalid("dtype 'float31' is none of", commpool.empty, 3, "float31", device=0)
 
     def test_without_elements_take_no_memory(self):
         pool = commpool.Pool("empty", device=1)
@@ -120,15 +110,14 @@ class Arrays(unittest.TestCase):
         self.assertEqual(commpool.empty((), device=0).nbytes, 4)
 
     def test_are_no_arrays_of_numpy_s(self):
-        with self.assertRaisesRegex(TypeError, "Array 4 float32, device 0> is memory that a device works on"):
-            commpool.empty(4, device=0).__array__()
+        array, told = commpool.empty(4, device=0), "Array 4 float32, device 0> is memory that a device works on"
+        self.assertRaisesRegex(TypeError, told, array.__array__)
 
     def test_have_shapes_of_numbers_from_0_on(self):
-        with self.assertRaisesRegex(commpool.InvalidArgument, "shape -1"):
-            commpool.empty((2, -1), device=0)
+        self.assertInvalid("shape -1", commpool.empty, (2, -1), device=0)
 
 
-class DLPack(unittest.TestCase):
+class DLPack(emulated.Case):
     def test_tells_what_it_is(self):
         array = commpool.empty((2, 3, 4), "bfloat16", device=2)
         self.assertEqual(array.__dlpack_device__(), (2, 2))
@@ -166,8 +155,7 @@ class DLPack(unittest.TestCase):
     def test_that_nobody_takes_lets_go(self):
         pool = commpool.Pool()
         for version in (None, (1, 0)):
-            capsule = commpool.empty(MIB, "uint8", pool=pool).__dlpack__(max_version=version)
-            del capsule
+            commpool.empty(MIB, "uint8", pool=pool).__dlpack__(max_version=version)
             gc.collect()
             self.assertEqual(pool.stats().allocated_blocks.current, 0)
 
@@ -212,8 +200,7 @@ class DLPack(unittest.TestCase):
     def test_waits_for_a_consumer_whose_stream_has_ended(self):
         pool, own, consumer = commpool.Pool(limit="2MiB"), Stream(), Stream()
         commpool.promise_stream(own)
-        self.reuse(pool, lambda: pool.empty(MIB, "uint8", stream=own), own, consumer, lambda: emulated.check(
-            emulated.cuda().cuStreamDestroy_v2(ctypes.c_void_p(consumer.handle))))
+        self.reuse(pool, lambda: pool.empty(MIB, "uint8", stream=own), own, consumer, consumer.destroy)
 
     def test_waits_for_the_consumer_of_a_buffer_that_begins_within_its_block(self):
         pool, own, consumer = commpool.Pool(limit="2MiB"), Stream(), Stream()
@@ -236,8 +223,7 @@ class DLPack(unittest.TestCase):
         array = commpool.empty(4, device=0, stream=Stream())
         array.buffer.free()
         for take_it in (array.__dlpack__, lambda: array.__cuda_array_interface__):
-            with self.assertRaisesRegex(commpool.FailedPrecondition, "its buffer was freed"):
-                take_it()
+            self.assertRaisesRegex(commpool.FailedPrecondition, "its buffer was freed", take_it)
 
     def test_is_refused_where_one_stream_captures_and_breaks_no_capture(self):
         stream, other, blocking = Stream(), Stream(), Stream(flags=0)
@@ -264,12 +250,6 @@ class DLPack(unittest.TestCase):
     def test_refuses_what_it_cannot_do(self):
         array = commpool.empty(4, device=0)
         for words in ({"copy": True}, {"dl_device": (1, 0)}, {"dl_device": (2, 1)}):
-            with self.assertRaises(BufferError):
-                array.__dlpack__(**words)
-        with self.assertRaisesRegex(commpool.InvalidArgument, "ambiguous"):
-            array.__dlpack__(stream=0)
+            self.assertRaises(BufferError, array.__dlpack__, **words)
+        self.assertInvalid("ambiguous", array.__dlpack__, stream=0)
         take(array.__dlpack__(stream=-1, dl_device=(2, 0), copy=False))
-
-
-if __name__ == "__main__":
-    unittest.main()

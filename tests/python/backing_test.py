@@ -2,8 +2,8 @@
 
 import ctypes
 import gc
+import itertools
 import os
-import sys
 import unittest
 import weakref
 from unittest import mock
@@ -20,6 +20,7 @@ class Recorder:
 
     def __init__(self):
         self.live, self.asked = {}, []
+        self.backing = commpool.UserBacking(self.allocate, self.free)
 
     def allocate(self, count, device, stream):
         self.asked.append((count, device, stream))
@@ -32,6 +33,11 @@ class Recorder:
     def free(self, pointer, count, device, stream):
         assert self.live.pop(pointer) == count
         emulated.check(cuda().cuMemFree_v2(ctypes.c_uint64(pointer)))
+
+
+def backed_by(allocate):
+    """A pool whose memory is nobody's business."""
+    return commpool.Pool(backing=commpool.UserBacking(allocate, lambda *_: None))
 
 
 class SharedLibraries(unittest.TestCase):
@@ -49,8 +55,7 @@ class SharedLibraries(unittest.TestCase):
         self.assertEqual(library.count_of_freed() - freed, 1)
 
     def test_that_are_not_there_are_named(self):
-        with self.assertRaisesRegex(commpool.NotFound, "no/such.so"):
-            commpool.UserBacking.load("no/such.so")
+        self.assertRaisesRegex(commpool.NotFound, "no/such.so", commpool.UserBacking.load, "no/such.so")
         with self.assertRaisesRegex(commpool.NotFound, "undefined symbol: my_free"):
             commpool.UserBacking.load(_LIBRARY, "special_make", "my_free")
 
@@ -64,13 +69,12 @@ class SharedLibraries(unittest.TestCase):
         self.assertEqual(library.count_of_made(), made + 1)
 
 
-class Callables(unittest.TestCase):
+class Callables(emulated.Case):
     def test_make_segments(self):
         recorder = Recorder()
-        with commpool.Pool(device=1, backing=commpool.UserBacking(recorder.allocate, recorder.free)) as pool:
+        with commpool.Pool(device=1, backing=recorder.backing) as pool:
             buffers = [pool.allocate(512) for _ in range(10)]
-            self.assertEqual(len(recorder.asked), 1)
-            self.assertEqual(recorder.asked[0][1], 1)
+            self.assertEqual([device for _, device, _ in recorder.asked], [1])
             self.assertEqual(sum(recorder.live.values()), pool.stats().reserved_bytes.current)
             del buffers
         self.assertEqual(recorder.live, {})
@@ -93,13 +97,12 @@ class Callables(unittest.TestCase):
 
     def test_that_cannot_be_called_so_are_refused(self):
         for allocate in (lambda size, device, stream, more: 0, lambda size, *, kind: 0):
-            with self.assertRaisesRegex(commpool.InvalidArgument, "cannot be called with bytes, device, stream"):
-                commpool.UserBacking(allocate, lambda pointer: None)
+            self.assertInvalid("cannot be called with bytes, device, stream", commpool.UserBacking, allocate, print)
 
     def test_stay_as_long_as_a_block_lives(self):
         recorder = Recorder()
         seen = weakref.ref(recorder)
-        buffer = commpool.Pool(backing=commpool.UserBacking(recorder.allocate, recorder.free)).allocate(MIB)
+        buffer = commpool.Pool(backing=recorder.backing).allocate(MIB)
         live = recorder.live
         del recorder
         gc.collect()
@@ -109,10 +112,7 @@ class Callables(unittest.TestCase):
         self.assertEqual(live, {})
 
     def test_that_raise_are_out_of_memory_with_the_exception_as_the_cause(self):
-        def allocate(count, device, stream):
-            raise RuntimeError("the disk is on fire")
-
-        pool = commpool.Pool("burning", backing=commpool.UserBacking(allocate, lambda *_: None))
+        pool = backed_by(mock.Mock(side_effect=RuntimeError("the disk is on fire")))
         with self.assertRaisesRegex(commpool.OutOfMemory, r"the user's allocate function .*\n?"
                                     r"(.|\n)*raised RuntimeError: the disk is on fire") as caught:
             pool.allocate(MIB)
@@ -123,58 +123,38 @@ class Callables(unittest.TestCase):
 
     def test_that_are_interrupted_end_the_program_as_ever(self):
         for exception in (KeyboardInterrupt, SystemExit):
-            function = mock.Mock(side_effect=exception)
-            pool = commpool.Pool(backing=commpool.UserBacking(function, lambda *_: None))
-            with self.assertRaises(exception):
-                pool.allocate(MIB)
+            pool = backed_by(mock.Mock(side_effect=exception))
+            self.assertRaises(exception, pool.allocate, MIB)
             self.assertEqual(pool.stats().reserved_bytes.current, 0)
 
     def test_that_raised_once_are_not_the_cause_of_what_follows(self):
-        answers = [RuntimeError("only once")]
-
-        def allocate(count):
-            if answers:
-                raise answers.pop()
-
-        pool = commpool.Pool(backing=commpool.UserBacking(allocate, lambda *_: None))
+        answers = itertools.chain([RuntimeError("only once")], itertools.repeat(None))
+        pool = backed_by(mock.Mock(side_effect=answers))
         for _ in range(2):
             with self.assertRaises(commpool.OutOfMemory) as caught:
                 pool.allocate(MIB)
         self.assertIsNone(caught.exception.__cause__)
 
     def test_that_return_nothing_are_out_of_memory(self):
-        pool = commpool.Pool(backing=commpool.UserBacking(lambda *_: None, lambda *_: None))
-        with self.assertRaisesRegex(commpool.OutOfMemory, "returned null"):
-            pool.allocate(MIB)
+        self.assertRaisesRegex(commpool.OutOfMemory, "returned null", backed_by(lambda *_: None).allocate, MIB)
 
     def test_that_return_no_address_are_named(self):
-        pool = commpool.Pool(backing=commpool.UserBacking(lambda *_: "memory", lambda *_: None))
-        with self.assertRaisesRegex(commpool.OutOfMemory, "raised TypeError"):
-            pool.allocate(MIB)
+        self.assertRaisesRegex(commpool.OutOfMemory, "raised TypeError", backed_by(lambda *_: "memory").allocate, MIB)
 
     def test_whose_free_raises_lose_nothing_else(self):
-        recorder, unraisable = Recorder(), []
+        recorder, unraisable = Recorder(), self.hear_unraisable()
 
         def free(*arguments):
             recorder.free(*arguments)
             raise ValueError("afterwards")
 
-        sys.unraisablehook, hook = unraisable.append, sys.unraisablehook
-        self.addCleanup(setattr, sys, "unraisablehook", hook)
         with commpool.Pool(backing=commpool.UserBacking(recorder.allocate, free)) as pool:
             pool.allocate(MIB).free()
         self.assertEqual((recorder.live, str(unraisable[0].exc_value)), ({}, "afterwards"))
 
     def test_may_not_call_the_library(self):
-        pool = commpool.Pool(backing=commpool.UserBacking(
-            lambda count, device, stream: commpool.allocate(count, device=device).release(), lambda *_: None))
-        with self.assertRaisesRegex(commpool.OutOfMemory, "raised FailedPrecondition"):
-            pool.allocate(MIB)
+        pool = backed_by(lambda count, device, stream: commpool.allocate(count, device=device).release())
+        self.assertRaisesRegex(commpool.OutOfMemory, "raised FailedPrecondition", pool.allocate, MIB)
 
     def test_have_to_be_callable(self):
-        with self.assertRaisesRegex(commpool.InvalidArgument, "'malloc' is no function"):
-            commpool.UserBacking("malloc", "free")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertInvalid("'malloc' is no function", commpool.UserBacking, "malloc", "free")

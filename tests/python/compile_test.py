@@ -1,5 +1,6 @@
 """Nobody else can replace the binaries that the user's compiler makes."""
 
+import itertools
 import os
 import pathlib
 import subprocess
@@ -13,32 +14,26 @@ from commpool import _compile
 
 class PrivateFolders(unittest.TestCase):
     def setUp(self):
-        cache = tempfile.TemporaryDirectory()
-        self.addCleanup(cache.cleanup)
-        self.cache = pathlib.Path(os.path.realpath(cache.name))
+        self.cache = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
         self.folder = self.cache / "above" / "torch"
 
     def refused(self, folder, reason):
-        with self.assertRaisesRegex(_compile.CannotBuild, reason):
-            _compile.make_private(folder)
-
-    def mode(self, folder):
-        return folder.stat().st_mode & 0o777
+        self.assertRaisesRegex(_compile.CannotBuild, reason, _compile.make_private, folder)
 
     def test_are_made_for_the_user_alone_with_those_above(self):
         self.addCleanup(os.umask, os.umask(0))
         self.assertEqual(_compile.make_private(self.folder), self.folder)
         self.assertEqual(_compile.make_private(self.folder), self.folder, "again")
-        self.assertEqual((self.mode(self.folder.parent), self.mode(self.folder)), (0o700, 0o700))
+        modes = [folder.stat().st_mode & 0o777 for folder in (self.folder.parent, self.folder)]
+        self.assertEqual(modes, [0o700, 0o700])
 
     def test_are_refused_where_others_may_write_to_them_or_above(self):
         _compile.make_private(self.folder)
-        for folder in (self.folder, self.folder.parent):
-            for mode in (0o770, 0o707):
-                with self.subTest(folder=folder, mode=oct(mode)):
-                    folder.chmod(mode)
-                    self.refused(self.folder, f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE")
-                    folder.chmod(0o700)
+        for folder, mode in itertools.product((self.folder, self.folder.parent), (0o770, 0o707)):
+            with self.subTest(folder=folder, mode=oct(mode)):
+                folder.chmod(mode)
+                self.refused(self.folder, f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE")
+                folder.chmod(0o700)
 
     def test_may_lie_where_all_write_and_nobody_renames_what_is_anothers(self):
         self.cache.chmod(0o1777)
@@ -58,12 +53,11 @@ class PrivateFolders(unittest.TestCase):
 
 
 class Trials(unittest.TestCase):
-    _DIES_WHERE_IT_RECORDS = "import os; os.environ.get('COMMPOOL_RECORD') and os.kill(os.getpid(), 9)"
-
     # It would be one rank more in the program's report.
     def test_of_a_binary_are_not_recorded(self):
+        dies_where_it_records = "import os; os.environ.get('COMMPOOL_RECORD') and os.kill(os.getpid(), 9)"
         with mock.patch.dict(os.environ, COMMPOOL_RECORD="folder"):
-            _compile.try_out(pathlib.Path("binary"), self._DIES_WHERE_IT_RECORDS, "COMMPOOL_TORCH_ROUTER")
+            _compile.try_out(pathlib.Path("binary"), dies_where_it_records, "COMMPOOL_TORCH_ROUTER")
 
 
 class Binaries(unittest.TestCase):
@@ -83,7 +77,3 @@ class Binaries(unittest.TestCase):
             self.assertEqual(first, again)
         self.assertRegex(happened[0], "compiles a test once, which takes some seconds; .* keeps it")
         self.assertEqual(happened[1:], ["ran", "ran"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -28,8 +28,7 @@ class Configurations(unittest.TestCase):
         pool = commpool.Pool("worded")
         self.assertEqual((pool.mode, pool.backing), ("expandable", "vmm"))
         self.assertEqual(self.settings(pool)["deadline"][0], "5s")
-        with self.assertRaisesRegex(commpool.OutOfMemory, "20 MiB"):
-            pool.reserve("24MiB")
+        self.assertRaisesRegex(commpool.OutOfMemory, "20 MiB", pool.reserve, "24MiB")
 
     def test_give_way_to_the_program_also_where_it_gives_the_default(self):
         pool = commpool.Pool("worded", mode="fixed", limit=2**64 - 1, deadline_ms=60000)
@@ -57,7 +56,3 @@ class Slips(unittest.TestCase):
     def test_of_a_variable_s_name_are_a_warning_with_the_nearest(self):
         self.assertIn("nothing reads the variable COMMPOOL_RECORDD; the nearest is COMMPOOL_RECORD",
                       self.run_with(COMMPOOL_RECORDD="x"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,8 +1,7 @@
 """Whether NIXL and UCX reach a pool's memory without copies through the host; here without fabric handles."""
 
 import os
-import unittest
-import unittest.mock
+from unittest import mock
 
 import emulated
 
@@ -12,18 +11,15 @@ import commpool  # noqa: E402
 import commpool.registrars  # noqa: E402
 
 
-class Eligible(unittest.TestCase):
+class Eligible(emulated.Case):
     def setUp(self):
         self.cards(False)
 
     def cards(self, there):
-        patched = unittest.mock.patch("commpool.registrars._has_rdma_cards", return_value=there)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch("commpool.registrars._has_rdma_cards", return_value=there))
 
     def pool(self, **options):
-        pool = commpool.Pool("transfers", **options)
-        self.addCleanup(pool.destroy)
+        pool = self.make_pool("transfers", **options)
         self.addCleanup(pool.close)
         pool.allocate(3 * emulated.MIB, emulated.Stream()).free()
         return pool
@@ -31,8 +27,7 @@ class Eligible(unittest.TestCase):
     def test_is_what_is_made_by_cuda_malloc(self):
         for library in ("nixl", "ucx"):
             found = self.pool(backing="cuda").eligible(library)
-            self.assertTrue(found)
-            self.assertEqual(found.reason, "")
+            self.assertEqual((bool(found), found.reason), (True, ""))
 
     def test_is_memory_of_the_host(self):
         self.assertTrue(self.pool(location="host_numa").eligible("nixl"))
@@ -52,20 +47,14 @@ class Eligible(unittest.TestCase):
         self.assertRegex(self.pool(mode="expandable").eligible("ucx").reason, "expandable: its pages move")
 
     def test_asks_about_libraries_that_it_knows(self):
-        with self.assertRaisesRegex(commpool.InvalidArgument, "'mooncake' is none of nixl, ucx"):
-            self.pool().eligible("mooncake")
+        self.assertInvalid("'mooncake' is none of nixl, ucx", self.pool().eligible, "mooncake")
 
     def test_decides_what_registrars_take(self):
-        pool, agent = self.pool(), unittest.mock.Mock()
+        pool, agent = self.pool(), mock.Mock()
         with self.assertRaisesRegex(commpool.NotSupported, "file descriptors only") as caught:
             pool.add_registrar(commpool.registrars.Nixl(agent))
         self.assertIn(pool.eligible("nixl").reason, str(caught.exception))
         agent.register_memory.assert_not_called()
         pool.add_registrar(commpool.registrars.Nixl(agent, paths="any"))
         agent.register_memory.assert_called_once()
-        with self.assertRaisesRegex(commpool.InvalidArgument, "'slow' is none of direct, any"):
-            commpool.registrars.Nixl(agent, paths="slow")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertInvalid("'slow' is none of direct, any", commpool.registrars.Nixl, agent, paths="slow")

@@ -1,9 +1,11 @@
 """Runs the package on the emulator. Every test here imports it before commpool."""
 
+import concurrent.futures
 import ctypes
 import os
 import sys
 import threading
+import unittest
 
 REPOSITORY = os.getcwd()  # the root of Bazel's runfiles
 PACKAGE = os.path.join(REPOSITORY, "src/python")
@@ -47,6 +49,63 @@ def make_current(device):
     check(cuda().cuCtxSetCurrent(context))
 
 
+def communicators(devices):
+    """One for each of the devices, as ncclCommInitAll makes them."""
+    import commpool
+
+    commpool.initialize("emulated")
+    handles = (ctypes.c_void_p * len(devices))()
+    check(nccl().ncclCommInitAll(handles, len(devices), (ctypes.c_int * len(devices))(*devices)))
+    return list(handles)
+
+
+def byte_at(address):
+    """Of memory of the current device, or of what it has mapped."""
+    byte = ctypes.c_uint8()
+    check(cuda().cuMemcpyDtoH_v2(ctypes.byref(byte), ctypes.c_uint64(address), ctypes.c_size_t(1)))
+    return byte.value
+
+
+def elsewhere(function, *arguments):
+    """What the function returns, or raises, on another thread, which has ended then."""
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        return threads.submit(function, *arguments).result()
+
+
+def at_once(function, count):
+    """What the function returns on each of several threads, which begin together."""
+    together = threading.Barrier(count)
+
+    def call():
+        together.wait()
+        return function()
+
+    with concurrent.futures.ThreadPoolExecutor(count) as threads:
+        return [started.result() for started in [threads.submit(call) for _ in range(count)]]
+
+
+class Case(unittest.TestCase):
+    def assertInvalid(self, reason, call, *arguments, **options):
+        import commpool
+
+        self.assertRaisesRegex(commpool.InvalidArgument, reason, call, *arguments, **options)
+
+    def hear_unraisable(self):
+        """The exceptions that nobody can catch, from here on to the end of the case."""
+        heard = []
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = heard.append
+        return heard
+
+    def make_pool(self, *arguments, **options):
+        """A pool that ends with the case."""
+        import commpool
+
+        pool = commpool.Pool(*arguments, **options)
+        self.addCleanup(pool.destroy)
+        return pool
+
+
 class Stream:
     """A stream of the emulated driver, with the interface of other libraries' streams."""
 
@@ -74,6 +133,9 @@ class Stream:
         status = ctypes.c_int()
         check(cuda().cuStreamIsCapturing(ctypes.c_void_p(self.handle), ctypes.byref(status)))
         return status.value != 0
+
+    def destroy(self):
+        check(cuda().cuStreamDestroy_v2(ctypes.c_void_p(self.handle)))
 
     def fill(self, buffer, value=7):
         """Starts a memset of the whole buffer: the work runs until somebody waits for it."""

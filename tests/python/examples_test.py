@@ -30,8 +30,7 @@ class Examples(unittest.TestCase):
         emulator = os.path.join(emulated.REPOSITORY, "src/emulator")
         environment = {**os.environ, "PYTHONPATH": emulated.PACKAGE, "COMMPOOL_EMULATOR_LIBRARIES": emulator,
                        "LD_LIBRARY_PATH": f"{emulator}/cuda:{emulator}/nccl"}
-        result = subprocess.run([sys.executable, "-B", str(program)], env=environment, capture_output=True, text=True,
-                                check=False)
+        result = subprocess.run([sys.executable, "-B", program], env=environment, capture_output=True, text=True)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return result.stdout
 
@@ -42,11 +41,6 @@ class Examples(unittest.TestCase):
 
     def test_the_program_of_the_page_runs_as_it_stands(self):
         [program] = re.findall(r"```python\n# first.py\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder, "first.py")
-            file.write_text(program, encoding="utf-8")
-            self.assertRegex(self.run_program(file), "^<commpool.Pool 'activations', device 0, vmm fixed: 4 MiB in use")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "first.py")
+        file.write_text(program, encoding="utf-8")
+        self.assertRegex(self.run_program(file), "^<commpool.Pool 'activations', device 0, vmm fixed: 4 MiB in use")

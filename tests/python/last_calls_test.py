@@ -11,9 +11,7 @@ import sys
 sys.path.insert(0, "{emulated.REPOSITORY}/tests/python")
 import emulated, commpool
 from backing_test import Recorder
-recorder = Recorder()
-backing = commpool.UserBacking(recorder.allocate, recorder.free)
-pool = commpool.Pool("user", backing=backing)
+pool = commpool.Pool("user", backing=Recorder().backing)
 """
 _EVERYTHING_ALIVE = """
 import atexit
@@ -57,7 +55,3 @@ class LastCalls(unittest.TestCase):
         refused, last = self.run_program(_FORKED_CHILD).splitlines()
         self.assertIn("CUDA does not survive fork()", refused)
         self.assertEqual(last, "the parent goes on")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -51,18 +51,10 @@ class OtherError(Exception):
 
 def _values(block):
     """The bytes at both ends of a block, once its reads may begin."""
-    import ctypes
-
     import emulated
 
-    found = []
     with block.read():
-        for offset in (0, block.nbytes - 1):
-            byte = ctypes.c_uint8()
-            emulated.check(emulated.cuda().cuMemcpyDtoH_v2(ctypes.byref(byte), ctypes.c_uint64(block.pointer + offset),
-                                                           ctypes.c_size_t(1)))
-            found.append(byte.value)
-    return found
+        return [emulated.byte_at(block.pointer + offset) for offset in (0, block.nbytes - 1)]
 
 
 def _serve():

@@ -21,8 +21,7 @@ class Blocks(unittest.TestCase):
         for owner in (pool.allocate(MIB), commpool.empty(MIB, pool=pool)):
             for make in (copy.copy, copy.deepcopy, pickle.dumps, lambda owner: pickle.dumps(owner, 0),
                          lambda owner: copy.deepcopy({"kept": [owner]})):
-                with self.assertRaisesRegex(TypeError, "^<commpool.* neither copied nor pickled$"):
-                    make(owner)
+                self.assertRaisesRegex(TypeError, "^<commpool.* neither copied nor pickled$", make, owner)
 
     def test_are_freed_once(self):
         pool = commpool.Pool()
@@ -50,9 +49,4 @@ class Pools(unittest.TestCase):
 
     def test_are_not_pickled(self):
         for pool in (commpool.Pool("kept"), commpool.Pool.default()):
-            with self.assertRaisesRegex(TypeError, "neither copied nor pickled"):
-                pickle.dumps(Model(pool))
-
-
-if __name__ == "__main__":
-    unittest.main()
+            self.assertRaisesRegex(TypeError, "neither copied nor pickled", pickle.dumps, Model(pool))

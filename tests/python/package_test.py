@@ -15,14 +15,11 @@ import emulated
 import commpool
 from commpool import pool
 
-def _oldest():
-    """A CPython 3.9 that runs; None if there is none."""
-    found = shutil.which("python3.9")
-    runs = found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
-    return found if runs else None
 
-
-_OLDEST = _oldest()
+_OLDEST = shutil.which("python3.9")
+if _OLDEST and subprocess.run([_OLDEST, "-c", ""], capture_output=True, check=False).returncode != 0:
+    _OLDEST = None  # it is there, and does not run
+_WITH_PATHS = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
 _FRAMEWORKS = ("torch", "cupy", "rmm", "numba", "numpy", "jax", "warp", "cuda")
 
 
@@ -38,8 +35,7 @@ def _imports(path):
 class Package(unittest.TestCase):
     def test_imports_no_framework(self):
         program = "import sys, json, commpool; print(json.dumps(sorted(sys.modules)))"
-        with_paths = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
-        run = subprocess.run([sys.executable, "-c", program], env=with_paths, stdout=subprocess.PIPE, check=True)
+        run = subprocess.run([sys.executable, "-c", program], env=_WITH_PATHS, stdout=subprocess.PIPE, check=True)
         modules = {name.partition(".")[0] for name in json.loads(run.stdout)}
         self.assertIn("commpool", modules)
         self.assertEqual(modules & set(_FRAMEWORKS), set())
@@ -47,8 +43,7 @@ class Package(unittest.TestCase):
     @unittest.skipUnless(_OLDEST, "this machine has no CPython 3.9")
     def test_is_imported_by_the_oldest_cpython_that_it_takes(self):
         program = "import commpool; print(commpool.use_pool.__mro__, commpool.driver_description())"
-        with_paths = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
-        run = subprocess.run([_OLDEST, "-c", program], env=with_paths, capture_output=True, text=True, check=False)
+        run = subprocess.run([_OLDEST, "-c", program], env=_WITH_PATHS, capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_has_no_circle_of_imports(self):
@@ -62,32 +57,25 @@ class Package(unittest.TestCase):
         untold = []
         for name in commpool.__all__:
             thing = getattr(commpool, name)
-            if not inspect.isclass(thing) and not inspect.isroutine(thing):
-                continue
-            if not inspect.getdoc(thing):
+            if (inspect.isclass(thing) or inspect.isroutine(thing)) and not inspect.getdoc(thing):
                 untold.append(name)
-            if not inspect.isclass(thing):
-                continue
-            untold += [f"{name}.{method}" for method, function in inspect.getmembers(thing, inspect.isfunction)
-                       if not method.startswith("_") and not inspect.getdoc(function)]
+            if inspect.isclass(thing):
+                untold += [f"{name}.{method}" for method, function in inspect.getmembers(thing, inspect.isfunction)
+                           if not method.startswith("_") and not inspect.getdoc(function)]
         self.assertEqual(untold, [])
 
     def test_tells_who_has_torch_that_its_scopes_are_others(self):
         def said(program):
             program = f"import sys, types, commpool; {program}; commpool.use_pool"
-            with_paths = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
-            run = subprocess.run([sys.executable, "-c", program], env=with_paths, stderr=subprocess.PIPE, text=True,
-                                 check=True)
-            return run.stderr
+            return subprocess.run([sys.executable, "-c", program], env=_WITH_PATHS, stderr=subprocess.PIPE, text=True,
+                                  check=True).stderr
 
         self.assertIn("commpool.torch.use_pool does", said("sys.modules['torch'] = types.ModuleType('torch')"))
         self.assertEqual(said("pass"), "")
 
     def test_tells_what_everything_takes(self):
-        for name in commpool.__all__:
-            thing = getattr(commpool, name)
-            if callable(thing):
-                inspect.signature(thing)
+        for thing in filter(callable, (getattr(commpool, name) for name in commpool.__all__)):
+            inspect.signature(thing)
         scope = inspect.signature(commpool.use_pool).parameters
         self.assertEqual(list(scope), ["pool", "device", "stream", "sizes", "exhaustion", "filter"])
         self.assertEqual((scope["exhaustion"].default, scope["filter"].kind), ("error", inspect.Parameter.KEYWORD_ONLY))
@@ -113,7 +101,3 @@ class Package(unittest.TestCase):
     def test_offers_no_name_twice_and_none_that_is_not_there(self):
         self.assertEqual(len(commpool.__all__), len(set(commpool.__all__)))
         self.assertEqual([name for name in commpool.__all__ if not hasattr(commpool, name)], [])
-
-
-if __name__ == "__main__":
-    unittest.main()

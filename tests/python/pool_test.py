@@ -4,27 +4,27 @@ import ctypes
 import gc
 import pickle
 import sys
-import threading
 import unittest
 import warnings
+from unittest import mock
 
 import emulated
 import commpool
-from emulated import MIB, Stream
+from commpool import errors
+from emulated import MIB, Stream, at_once, elsewhere
 
 
 _ALL_OF_THE_DEVICE = "141GiB"  # the emulator's default
 
 
-class Pools(unittest.TestCase):
+class Pools(emulated.Case):
     def test_take_options_in_words_and_sizes_as_text(self):
         pool = commpool.Pool("worded", device="cuda:1", mode="expandable", moves="under_pressure", limit="64MiB",
                              alignment="1KiB", peers=[0])
         with pool.allocate("1.5MiB") as buffer:
             block = commpool.block_of(buffer)
             self.assertEqual((block.device, block.requested_bytes, buffer.pointer % 1024), (1, 3 * MIB // 2, 0))
-        with self.assertRaisesRegex(MemoryError, "its limit of 64 MiB"):
-            pool.allocate("65MiB")
+        self.assertRaisesRegex(MemoryError, "its limit of 64 MiB", pool.allocate, "65MiB")
         self.assertEqual((pool.name, pool.device, pool.mode, pool.backing), ("worded", 1, "expandable", "vmm"))
 
     def test_reserve_serve_trim_and_close(self):
@@ -37,13 +37,11 @@ class Pools(unittest.TestCase):
             self.assertEqual(pool.trim(keep=0), 8 * MIB)
             pool.reset_peaks()
             self.assertEqual(pool.stats().reserved_bytes.peak, 0)
-        with self.assertRaises(commpool.NotFound):
-            pool.stats()
+        self.assertRaises(commpool.NotFound, pool.stats)
         self.assertRegex(repr(pool), "destroyed>$")
 
     def test_a_reserve_that_fails_leaves_no_pool(self):
-        with self.assertRaisesRegex(commpool.OutOfMemory, "small"):
-            commpool.Pool("small", limit="2MiB", reserve="4MiB")
+        self.assertRaisesRegex(commpool.OutOfMemory, "small", commpool.Pool, "small", limit="2MiB", reserve="4MiB")
 
     def test_a_pool_goes_with_its_last_name_and_its_buffers_stay(self):
         pool = commpool.Pool("short")
@@ -110,8 +108,7 @@ class Pools(unittest.TestCase):
         pool = commpool.Pool()
         buffers = [pool.allocate(1000, alignment=4096) for _ in range(3)]
         self.assertTrue(all(buffer.pointer % 4096 == 0 and len(buffer) == 1000 for buffer in buffers))
-        with self.assertRaisesRegex(ValueError, "alignment 3 is no power of two"):
-            pool.allocate(1000, alignment=3)
+        self.assertRaisesRegex(ValueError, "alignment 3 is no power of two", pool.allocate, 1000, alignment=3)
 
     def test_a_block_may_be_handed_over(self):
         pool = commpool.Pool()
@@ -119,16 +116,14 @@ class Pools(unittest.TestCase):
         gc.collect()
         self.assertEqual(commpool.block_of(block + 5).pointer, block)
         commpool.free(block)
-        with self.assertRaises(commpool.NotFound):
-            commpool.free(block)
+        self.assertRaises(commpool.NotFound, commpool.free, block)
 
     def test_the_default_pool_is_the_librarys(self):
         pool = commpool.Pool.default(2)
         buffer = commpool.allocate(MIB, device=2)
         self.assertEqual(commpool.block_of(buffer).pool, pool.handle)
         for end in (pool.close, pool.destroy, pool.destroy):
-            with self.assertRaisesRegex(commpool.InvalidArgument, "the library's"):
-                end()
+            self.assertInvalid("the library's", end)
         self.assertEqual(commpool.Pool.default(2).stats().allocated_blocks.current, 1)
 
     def test_peers_are_granted_and_taken_back(self):
@@ -138,10 +133,8 @@ class Pools(unittest.TestCase):
         pool.revoke(1)
         self.assertEqual([pool.access_of(device) for device in (1, 2, "cpu")], ["none", "read-write", "none"])
         self.assertEqual(commpool.Pool(backing="pinned").access_of("cpu"), "read-write")
-        with self.assertRaisesRegex(commpool.InvalidArgument, "no CUDA device"):
-            pool.access_of("npu:0")
-        with self.assertRaisesRegex(commpool.NotSupported, "there is no device 77"):
-            pool.grant(77)
+        self.assertInvalid("no CUDA device", pool.access_of, "npu:0")
+        self.assertRaisesRegex(commpool.NotSupported, "there is no device 77", pool.grant, 77)
 
     def test_peers_may_be_granted_to_read_alone(self):
         pool = commpool.Pool(peers=[1], grants="read", reserve=MIB)
@@ -152,8 +145,7 @@ class Pools(unittest.TestCase):
         self.assertEqual(commpool.Pool(peers=[1], grants="read_write").access_of(1), "read-write")
         with self.assertRaisesRegex(commpool.NotSupported, 'grants="read".*ncclMemAlloc grants every'):
             commpool.Pool(backing="nccl", grants="read")
-        with self.assertRaisesRegex(commpool.InvalidArgument, "'write' is none of read_write, read"):
-            commpool.Pool(grants="write")
+        self.assertInvalid("'write' is none of read_write, read", commpool.Pool, grants="write")
 
     def test_functions_without_a_context_allocate_from_the_pool(self):
         pool, rest = commpool.Pool(device=1), [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
@@ -232,21 +224,24 @@ class States(unittest.TestCase):
         self.assertTrue(pool.closed)
 
     def test_the_pools_of_the_process_are_listed(self):
+        def listed():
+            return [pool.name for pool in commpool.pools() if pool.name in ("one", "other")]
+
         one, other = commpool.Pool("one"), commpool.Pool("other")
-        self.assertEqual([pool.name for pool in commpool.pools() if pool.name in ("one", "other")], ["one", "other"])
+        self.assertEqual(listed(), ["one", "other"])
         one.close()
-        self.assertNotIn("one", [pool.name for pool in commpool.pools()])
+        self.assertEqual(listed(), ["other"])
         del other
         gc.collect()
-        self.assertNotIn("other", [pool.name for pool in commpool.pools()])
+        self.assertEqual(listed(), [])
 
     def test_a_pool_contains_its_tensors(self):
         pool, other = commpool.Pool("one"), commpool.Pool("other")
         array = pool.empty((4, 4))
-        self.assertTrue(array in pool)
-        self.assertFalse(array in other)
-        self.assertFalse(0 in pool)
-        self.assertFalse(None in pool)  # a gradient before the first backward
+        self.assertIn(array, pool)
+        self.assertNotIn(array, other)
+        self.assertNotIn(0, pool)
+        self.assertNotIn(None, pool)  # a gradient before the first backward
 
     def test_the_current_pool_is_that_of_the_scope_entered_last(self):
         one, other = commpool.Pool("one"), commpool.Pool("other")
@@ -255,11 +250,7 @@ class States(unittest.TestCase):
             with commpool.use_pool(other, sizes=("1MiB", None)):
                 self.assertIs(commpool.current_pool(), other)
             self.assertIs(commpool.current_pool(), one)
-            elsewhere = []
-            thread = threading.Thread(target=lambda: elsewhere.append(commpool.current_pool()))
-            thread.start()
-            thread.join()
-            self.assertEqual(elsewhere, [None])
+            self.assertIsNone(elsewhere(commpool.current_pool))
         self.assertIsNone(commpool.current_pool())
 
 
@@ -277,33 +268,24 @@ class Display(unittest.TestCase):
         self.assertNotIn("<table>", pool._repr_html_())
 
 
-class Errors(unittest.TestCase):
+class Errors(emulated.Case):
     def test_each_kind_has_a_class_of_its_own_and_pythons(self):
-        kinds = {commpool.StatusCode.INVALID_ARGUMENT: ValueError, commpool.StatusCode.OUT_OF_MEMORY: MemoryError,
-                 commpool.StatusCode.EXHAUSTED: MemoryError, commpool.StatusCode.NOT_FOUND: LookupError,
-                 commpool.StatusCode.DEADLINE_EXCEEDED: TimeoutError, commpool.StatusCode.DISAGREEMENT: RuntimeError,
-                 commpool.StatusCode.NOT_SUPPORTED: NotImplementedError}
-        named = [code for code in commpool.StatusCode if code not in (commpool.StatusCode.OK,
-                                                                      commpool.StatusCode.NOT_CAUGHT)]
-        from commpool import errors
-
-        for code in named:
+        kinds = {"INVALID_ARGUMENT": ValueError, "OUT_OF_MEMORY": MemoryError, "EXHAUSTED": MemoryError,
+                 "NOT_FOUND": LookupError, "DEADLINE_EXCEEDED": TimeoutError, "NOT_SUPPORTED": NotImplementedError}
+        for code in set(commpool.StatusCode) - {commpool.StatusCode.OK, commpool.StatusCode.NOT_CAUGHT}:
             error = errors.failure(code, "why")
             self.assertEqual((error.code, error.message, str(error)), (code, "why", "why"))
-            self.assertIsInstance(error, kinds.get(code, RuntimeError))
+            self.assertIsInstance(error, kinds.get(code.name, RuntimeError))
             self.assertIsInstance(error, commpool.CommpoolError)
             copy = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(copy), copy.code, copy.message), (type(error), code, "why"))
         self.assertIs(type(errors.failure(99, "of a newer library")), commpool.CommpoolError)
 
     def test_say_a_destroyed_pool_s_name_and_python_s_words(self):
-        from commpool import errors
-
         pool = commpool.Pool("gone")
         pool.destroy()
         for call in (pool.stats, pool.reclaim, lambda: pool.allocate(1)):
-            with self.assertRaisesRegex(commpool.NotFound, "^pool 'gone' was destroyed$"):
-                call()
+            self.assertRaisesRegex(commpool.NotFound, "^pool 'gone' was destroyed$", call)
         self.assertEqual(errors.in_python("say graphs = NO_COLLECTIVES or mode EXPANDABLE, and no NCCL"),
                          'say graphs="no_collectives" or mode="expandable", and no NCCL')
 
@@ -317,24 +299,22 @@ class Errors(unittest.TestCase):
 
     def test_of_an_explicit_none_or_0_name_symmetric_across(self):
         for given in (None, 0):
-            with self.assertRaisesRegex(commpool.InvalidArgument, "symmetric_across is (None|0), which is no commun"):
-                commpool.Pool(symmetric_across=given)
+            told = f"symmetric_across is {given}, which is no communicator"
+            self.assertInvalid(told, commpool.Pool, symmetric_across=given)
 
     def test_of_a_method_s_arguments_name_the_class_that_programs_know(self):
         pool = commpool.Pool()
-        for call, name in ((lambda: pool.sleep(levels=1), "sleep"), (lambda: pool.share(blocks=1), "share"),
-                           (lambda: pool.stats(1), "stats")):
-            with self.assertRaisesRegex(TypeError, rf"^Pool\.{name}\(\) "):
-                call()
-        for wrong, words in ((lambda: commpool.use_pool(pool, size=1), r"^use_pool\(\) got an unexpected keyword"),
+        for wrong, words in ((lambda: pool.sleep(levels=1), r"^Pool\.sleep\(\) "),
+                             (lambda: pool.share(blocks=1), r"^Pool\.share\(\) "),
+                             (lambda: pool.stats(1), r"^Pool\.stats\(\) "),
+                             (lambda: commpool.use_pool(pool, size=1), r"^use_pool\(\) got an unexpected keyword"),
                              (lambda: commpool.Pool("a", 0), r"^Pool\(\): too many positional arguments")):
-            with self.assertRaisesRegex(TypeError, words):
-                wrong()
+            self.assertRaisesRegex(TypeError, words, wrong)
 
     def test_of_an_unknown_keyword_name_the_nearest_and_all(self):
-        with self.assertRaisesRegex(TypeError, r"^Pool\(\) got an unexpected keyword argument 'limit_bytes': the "
-                                               "nearest is limit, and it takes device, symmetric_across, reserve, "):
-            commpool.Pool(limit_bytes=1)
+        told = (r"^Pool\(\) got an unexpected keyword argument 'limit_bytes': the nearest is limit, and it takes "
+                "device, symmetric_across, reserve, ")
+        self.assertRaisesRegex(TypeError, told, commpool.Pool, limit_bytes=1)
 
     def test_name_the_call_and_the_likely_cause(self):
         for wrong, words in ((lambda: commpool.Pool(backing="mmap"), "backing 'mmap' is none of vmm, cuda, nccl, user"),
@@ -367,14 +347,12 @@ class Errors(unittest.TestCase):
                              (lambda: commpool.record_stream(0, 1.5), "1.5 is no stream"),
                              (lambda: commpool.use_pool(3), "use_pool takes a commpool.Pool, not 3"),
                              (lambda: commpool.initialize("fast"), "driver 'fast' is none of cuda, emulated, auto")):
-            with self.assertRaisesRegex(commpool.InvalidArgument, words):
-                wrong()
+            self.assertInvalid(words, wrong)
 
     def test_a_closed_pool_serves_nothing(self):
         pool = commpool.Pool("closed")
         pool.close()
-        with self.assertRaisesRegex(commpool.FailedPrecondition, "closed"):
-            pool.allocate(512)
+        self.assertRaisesRegex(commpool.FailedPrecondition, "closed", pool.allocate, 512)
 
 
 class Sizes(unittest.TestCase):
@@ -387,13 +365,12 @@ class Sizes(unittest.TestCase):
                 commpool.parse_size(text)
 
 
-class Runtime(unittest.TestCase):
+class Runtime(emulated.Case):
     def test_tells_what_it_runs_on(self):
         commpool.initialize("emulated")
         self.assertRegex(commpool.driver_description(), "emulated CUDA driver")
         self.assertRegex(commpool.library_version(), r"^\d+\.\d+\.\d+$")
-        with self.assertRaises(commpool.FailedPrecondition):
-            commpool.initialize("emulated", measure=True)
+        self.assertRaises(commpool.FailedPrecondition, commpool.initialize, "emulated", measure=True)
 
     def test_pools_share_a_budget(self):
         budget = commpool.Budget("8MiB", name="kv")
@@ -410,47 +387,29 @@ class Runtime(unittest.TestCase):
         held.free()
         with self.assertRaisesRegex(commpool.NotFound, "there is no budget named none such: make it before the pool"):
             commpool.Pool("other", budget="none such")
-        with self.assertRaises(commpool.InvalidArgument):
-            commpool.Budget("8MiB", name="")
+        self.assertRaises(commpool.InvalidArgument, commpool.Budget, "8MiB", name="")
 
     def test_a_device_has_a_limit_and_other_holders(self):
-        asked = []
-
-        def release(device, count):
-            asked.append((device, count))
-            raise ValueError("holders may raise")
-
+        release = mock.create_autospec(lambda device, count: None, side_effect=ValueError("holders may raise"))
         pool = commpool.Pool("limited", device=3)
-        unraisable = []
-        sys.unraisablehook, hook = unraisable.append, sys.unraisablehook
-        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        unraisable = self.hear_unraisable()
         commpool.set_device_limit(3, "8MiB")
-        with self.assertRaisesRegex(commpool.OutOfMemory, "8 MiB"):
-            pool.allocate("16MiB")
+        self.assertRaisesRegex(commpool.OutOfMemory, "8 MiB", pool.allocate, "16MiB")
         commpool.set_device_limit(3, None)
         commpool.set_headroom("1TiB", 3)
         self.addCleanup(commpool.set_headroom, None, 3)
         with self.assertRaisesRegex(commpool.OutOfMemory, "would not leave the headroom of device 3, 1 TiB"):
-            commpool.empty(1 << 20, device=3)
+            commpool.empty(MIB, device=3)
         commpool.set_headroom(None, 3)
         held = pool.allocate("16MiB")
         with commpool.MemoryHolder("framework", cached_bytes=lambda device: 5 * MIB, release=release) as holder:
-            with self.assertRaisesRegex(commpool.OutOfMemory, "framework"):
-                pool.allocate(_ALL_OF_THE_DEVICE)
+            self.assertRaisesRegex(commpool.OutOfMemory, "framework", pool.allocate, _ALL_OF_THE_DEVICE)
         held.free()
         holder.remove()  # a second time does nothing
-        self.assertEqual({device for device, _ in asked}, {3})
+        self.assertEqual({call.args[0] for call in release.call_args_list}, {3})
         self.assertIsInstance(unraisable[0].exc_value, ValueError)
 
     def test_threads_wait_without_the_gil(self):
         pool = commpool.Pool("threads")
-        threads = [threading.Thread(target=lambda: [pool.allocate(512).free() for _ in range(200)]) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(lambda: [pool.allocate(512).free() for _ in range(200)], 4)
         self.assertEqual(pool.stats().allocated_blocks.current, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -44,6 +44,12 @@ class Job:
         emulated.make_current(device)
         self.communicator = self.make_communicator()
 
+    def pool(self, name="pool", **options):
+        """A symmetric pool of all ranks."""
+        import commpool
+
+        return commpool.Pool(name, device=self.device, symmetric_across=self.communicator, **options)
+
     def gather(self, value):
         """What all ranks gave, rank 0 first."""
         self._pipe.send(("gather", value))
@@ -58,6 +64,15 @@ class Job:
     def die(self):
         """Dies silently, like a rank that is lost."""
         os._exit(0)
+
+
+def message_of(call, *arguments, **options):
+    """What a call raises, by its class's name."""
+    try:
+        call(*arguments, **options)
+    except Exception as error:  # noqa: BLE001  whatever it is, the test sees it
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
 
 
 def _rank(case, pipe, rank, ranks, alone):

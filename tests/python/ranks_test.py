@@ -1,8 +1,10 @@
 """Symmetric and registered pools over several processes, on the emulated NCCL."""
 
 import ctypes
+import functools
 import threading
 import unittest
+from types import SimpleNamespace
 
 import emulated
 import commpool
@@ -14,19 +16,18 @@ _FLOAT, _SUM = 7, 0
 
 def all_reduce(job, array, value):
     """Sums every rank's `value` in the array; returns its first element."""
-    check, pointer = emulated.check, ctypes.c_void_p(array.pointer)
-    count = array.nbytes // 4
+    check, pointer, count = emulated.check, ctypes.c_void_p(array.pointer), ctypes.c_size_t(array.nbytes // 4)
     bits = ctypes.c_uint.from_buffer(ctypes.c_float(value)).value
-    check(cuda().cuMemsetD32Async(ctypes.c_uint64(array.pointer), bits, ctypes.c_size_t(count), None))
-    check(emulated.nccl().ncclAllReduce(pointer, pointer, ctypes.c_size_t(count), _FLOAT, _SUM,
-                                        ctypes.c_void_p(job.communicator.ptr), None))
+    check(cuda().cuMemsetD32Async(ctypes.c_uint64(array.pointer), bits, count, None))
+    check(emulated.nccl().ncclAllReduce(pointer, pointer, count, _FLOAT, _SUM, ctypes.c_void_p(job.communicator.ptr),
+                                        None))
     result = ctypes.c_float()
     check(cuda().cuMemcpyDtoH_v2(ctypes.byref(result), ctypes.c_uint64(array.pointer), ctypes.c_size_t(4)))
     return result.value
 
 
 def train(job):
-    pool = commpool.Pool("gradients", device=job.device, symmetric_across=job.communicator, reserve="16MiB")
+    pool = job.pool("gradients", reserve="16MiB")
     with commpool.use_pool(pool):
         arrays = [commpool.empty(MIB, device=job.device) for _ in range(2)]
     places = [pool.window_of(array, job.communicator) for array in arrays]
@@ -35,33 +36,26 @@ def train(job):
     pool.verify()
     del arrays
     reclaimed = pool.reclaim()
-    mode, lost = pool.mode, pool.lost_rank()
+    found = pool.mode, pool.lost_rank()
     pool.close()
     job.communicator.end()
-    offsets = [place.offset for place in places]
-    return total, offsets, places[0].handle != 0, reclaimed, mode, lost, bool(eligible.reason)
+    return total, [place.offset for place in places], places[0].handle != 0, reclaimed, *found, bool(eligible.reason)
+
+
+_TRAINED = (3.0, [0, 4 * MIB], True, 8 * MIB, "symmetric", None, True)
 
 
 def overflow(job):
-    pool = commpool.Pool("full", device=job.rank, symmetric_across=job.communicator, reserve="2MiB")
-    try:
-        pool.allocate("4MiB")
-    except commpool.Exhausted as error:
+    with job.pool("full", reserve="2MiB") as pool:
+        said = ranks.message_of(pool.allocate, "4MiB")
         pool.reserve("4MiB")
         pool.allocate("4MiB").free()
-        pool.close()
-        return str(error)
+    return said
 
 
 def diverge(job):
-    pool = commpool.Pool("diverging", device=job.rank, symmetric_across=job.communicator, reserve="8MiB")
-    buffers = [pool.allocate(MIB * (1 + job.rank))]
-    try:
-        pool.verify()
-    except commpool.Disagreement as error:
-        buffers[0].free()
-        pool.close()
-        return str(error)
+    with job.pool("diverging", reserve="8MiB") as pool, pool.allocate(MIB * (1 + job.rank)):
+        return ranks.message_of(pool.verify)
 
 
 _REFUSED = [({"limit": "2 apples"}, "limit '2 apples' is no size"),
@@ -71,44 +65,33 @@ _REFUSED = [({"limit": "2 apples"}, "limit '2 apples' is no size"),
             ({"peers": ["cuda:x"]}, "peers 'cuda:x' is no CUDA device"),
             ({"all_gather": 5}, "all_gather 5 is no commpool.Agreement"),
             ({"limitt": "2GiB"}, "Pool() got an unexpected keyword argument 'limitt': the nearest is limit")]
+_NO_KEEP = "keep -1 is none of DISCARD, HOST"
+_OTHER_HOME = "ranks disagree on the communicator"
 # Calls of a pool: with what rank 1 gives, which it refuses so; with what the other gives, which then hears so.
-_REFUSED_CALLS = [(lambda pool, wrong, _: pool.sleep("hots" if wrong else "host", graphs="discarded"),
-                   "keep 'hots' is none of discard, host, pageable, files", "keep -1 is none of DISCARD, HOST"),
-                  (lambda pool, wrong, _: pool.sleep(directory=5 if wrong else None, graphs="discarded"),
-                   "belong together", "keep -1 is none of DISCARD, HOST"),
-                  (lambda pool, wrong, _: pool.sleep(constant=5 if wrong else (), graphs="discarded"),
-                   "constant 5 is no list", "keep -1 is none of DISCARD, HOST"),
-                  (lambda _, wrong, __: commpool.sleep(tag="refused", keep="hots" if wrong else "host",
-                                                     graphs="discarded"),
-                   "keep 'hots' is none of", "keep -1 is none of DISCARD, HOST"),
-                  (lambda pool, wrong, _: pool.reserve("much" if wrong else "2MiB"), "'much' is no size",
-                   "ranks disagree on the bytes of reserve"),
-                  (lambda pool, wrong, _: pool.trim("much" if wrong else 0), "keep 'much' is no size",
-                   "ranks disagree on the bytes of trim"),
-                  (lambda pool, wrong, home: pool.register_with(object() if wrong else home), "is no communicator",
-                   "ranks disagree on the communicator"),
-                  (lambda pool, wrong, home: pool.deregister(object() if wrong else home), "is no communicator",
-                   "ranks disagree on the communicator"),
-                  (lambda pool, wrong, _: pool.sleep(graphs="some" if wrong else "discarded"),
-                   "graphs 'some' is none of", "keep -1 is none of DISCARD, HOST")]
+_REFUSED_CALLS = [
+    (lambda pool, wrong, _: pool.sleep("hots" if wrong else "host", graphs="discarded"),
+     "keep 'hots' is none of discard, host, pageable, files", _NO_KEEP),
+    (lambda pool, wrong, _: pool.sleep(directory=5 if wrong else None, graphs="discarded"),
+     "belong together", _NO_KEEP),
+    (lambda pool, wrong, _: pool.sleep(constant=5 if wrong else (), graphs="discarded"),
+     "constant 5 is no list", _NO_KEEP),
+    (lambda _, wrong, __: commpool.sleep(tag="refused", keep="hots" if wrong else "host", graphs="discarded"),
+     "keep 'hots' is none of", _NO_KEEP),
+    (lambda pool, wrong, _: pool.reserve("much" if wrong else "2MiB"), "'much' is no size",
+     "ranks disagree on the bytes of reserve"),
+    (lambda pool, wrong, _: pool.trim("much" if wrong else 0), "keep 'much' is no size",
+     "ranks disagree on the bytes of trim"),
+    (lambda pool, wrong, home: pool.register_with(object() if wrong else home), "is no communicator", _OTHER_HOME),
+    (lambda pool, wrong, home: pool.deregister(object() if wrong else home), "is no communicator", _OTHER_HOME),
+    (lambda pool, wrong, _: pool.sleep(graphs="some" if wrong else "discarded"), "graphs 'some' is none of", _NO_KEEP)]
 
 
 def refuse(job):
     """Rank 1 alone passes invalid arguments."""
-    said = []
-
-    def attempt(call):
-        try:
-            call()
-        except Exception as error:
-            said.append(str(error))
-
-    for wrong, _ in _REFUSED:
-        given = {"device": job.device, **(wrong if job.rank == 1 else {})}
-        attempt(lambda: commpool.Pool(symmetric_across=job.communicator, deadline_ms=5000, **given))
-    with commpool.Pool(device=job.device, symmetric_across=job.communicator, deadline_ms=5000, tag="refused") as pool:
-        for call, *_ in _REFUSED_CALLS:
-            attempt(lambda: call(pool, job.rank == 1, job.communicator))
+    wrong, made = job.rank == 1, {"device": job.device, "symmetric_across": job.communicator, "deadline_ms": 5000}
+    said = [ranks.message_of(commpool.Pool, **{**made, **(options if wrong else {})}) for options, _ in _REFUSED]
+    with commpool.Pool(**made, tag="refused") as pool:
+        said += [ranks.message_of(call, pool, wrong, job.communicator) for call, *_ in _REFUSED_CALLS]
         pool.reserve("2MiB")
     return said
 
@@ -121,21 +104,13 @@ def agree(job):
         rounds.append(len(sent))
         return job.gather(sent)
 
-    pool = commpool.Pool(device=job.rank, symmetric_across=job.communicator, reserve="2MiB",
-                         all_gather=commpool.Agreement(all_gather, job.ranks))
-    pool.close()
+    job.pool(reserve="2MiB", all_gather=commpool.Agreement(all_gather, job.ranks)).close()
     return len(rounds)
 
 
 def miscount(job):
-    def all_gather(sent):
-        return job.gather(sent)[:1]
-
-    try:
-        commpool.Pool(device=job.rank, symmetric_across=job.communicator,
-                      all_gather=commpool.Agreement(all_gather, job.ranks))
-    except commpool.CommpoolError as error:
-        return str(error)
+    agreement = commpool.Agreement(lambda sent: job.gather(sent)[:1], job.ranks)
+    return ranks.message_of(job.pool, all_gather=agreement)
 
 
 def miss(job):
@@ -143,8 +118,7 @@ def miss(job):
         raise commpool.RankMissing(1 - job.rank)
 
     try:
-        commpool.Pool(device=job.rank, symmetric_across=job.communicator,
-                      all_gather=commpool.Agreement(all_gather, job.ranks))
+        job.pool(all_gather=commpool.Agreement(all_gather, job.ranks))
     except commpool.CommpoolError as error:
         return str(error), type(error.__cause__).__name__
 
@@ -159,7 +133,7 @@ def register(job):
     del grown
     fixed.close()
     pair = job.make_communicator([0, 1])
-    pool = commpool.Pool("both", device=job.rank, symmetric_across=job.communicator, reserve="2MiB")
+    pool = job.pool("both", reserve="2MiB")
     pool.register_with(pair)
     registered.append(pool.stats().registered_segments)
     pool.deregister(pair)
@@ -182,8 +156,7 @@ def lose(job, alive=True):
         lost.append((rank, in_flight))
         heard.set()
 
-    pool = commpool.Pool("left", device=job.rank, symmetric_across=job.communicator, reserve="2MiB",
-                         deadline_ms=20000, on_lost_rank=on_lost_rank)
+    pool = job.pool("left", reserve="2MiB", deadline_ms=20000, on_lost_rank=on_lost_rank)
     job.gather(None)
     if job.rank == 1:
         job.die()
@@ -199,8 +172,7 @@ def lose(job, alive=True):
     return lost, known
 
 
-def lose_aborted(job):
-    return lose(job, alive=False)
+lose_aborted = functools.partial(lose, alive=False)
 
 
 class Groups:
@@ -219,31 +191,25 @@ def hook(job):
 
 class Ranks(unittest.TestCase):
     def test_all_reduce_in_windows_at_equal_offsets(self):
-        self.check(ranks.run(train))
+        self.assertEqual(ranks.run(train), [_TRAINED] * 2)
 
     def test_do_so_where_each_sees_its_own_device_only(self):
-        self.check(ranks.run(train, alone=True))
-
-    def check(self, results):
-        for result in results:
-            total, offsets, has_window, reclaimed, mode, lost, tells = result
-            self.assertEqual((total, offsets), (3.0, [0, 4 * MIB]))
-            self.assertEqual((has_window, reclaimed, mode, lost, tells), (True, 8 * MIB, "symmetric", None, True))
+        self.assertEqual(ranks.run(train, alone=True), [_TRAINED] * 2)
 
     def test_hear_what_to_reserve_when_a_pool_is_full(self):
         first, second = ranks.run(overflow)
-        self.assertRegex(first, r"On every rank: reserve\(4194304\), which is 4 MiB$")
+        self.assertRegex(first, r"^Exhausted: .*On every rank: reserve\(4194304\), which is 4 MiB$")
         self.assertEqual(first.replace("device 0", "device 1"), second)
 
     def test_hear_the_first_call_that_differs(self):
         for sentence in ranks.run(diverge):
-            self.assertRegex(sentence, "rank 0 made allocate 1,048,576 bytes .*rank 1 made allocate 2,097,152 bytes")
+            self.assertRegex(sentence, "^Disagreement: .*rank 0 made allocate 1,048,576 bytes .*"
+                                       "rank 1 made allocate 2,097,152 bytes")
 
     def test_hear_what_one_of_them_refuses(self):
         first, second = ranks.run(refuse)
         wanted = [(reason, f"rank 1 cannot create: {reason}") for _, reason in _REFUSED]
         wanted += [(reason, told) for _, reason, told in _REFUSED_CALLS]
-        self.assertEqual((len(first), len(second)), (len(wanted),) * 2, (first, second))
         for (reason, told), heard, raised in zip(wanted, first, second):
             self.assertIn(told, heard)
             self.assertIn(reason, raised)
@@ -266,11 +232,7 @@ class Ranks(unittest.TestCase):
 
     def test_survive_a_loss(self):
         for losing in (lose, lose_aborted):
-            self.survives(losing)
-
-    def survives(self, losing):
-        left, died = ranks.run(losing)
-        self.assertEqual((left, died), (([(1, False)], 1), None))
+            self.assertEqual(ranks.run(losing), [([(1, False)], 1), None])
 
     def test_take_a_framework_s_group_by_a_source_of_communicators(self):
         self.assertEqual(ranks.run(hook), ["symmetric"] * 2)
@@ -280,27 +242,9 @@ class Communicators(unittest.TestCase):
     def test_are_told_in_any_of_the_known_ways(self):
         from commpool.handles import communicator_handle
 
-        class Backend:
-            def _comm_ptr(self):
-                return 11
-
-        class Newer:
-            comm_ptr = 12
-
-        class Nccl4py:
-            ptr = 13
-
-        class Lazy:
-            def _comm_ptr(self):
-                return 0
-
-        self.assertEqual([communicator_handle(value) for value in (Backend(), Newer(), Nccl4py(), 14, None)],
+        backend, newer = SimpleNamespace(_comm_ptr=lambda: 11), SimpleNamespace(comm_ptr=12)
+        nccl4py, lazy = SimpleNamespace(ptr=13), SimpleNamespace(_comm_ptr=lambda: 0)
+        self.assertEqual([communicator_handle(value) for value in (backend, newer, nccl4py, 14, None)],
                          [11, 12, 13, 14, 0])
-        with self.assertRaisesRegex(commpool.FailedPrecondition, "has no NCCL communicator yet"):
-            communicator_handle(Lazy())
-        with self.assertRaisesRegex(commpool.InvalidArgument, "is no communicator"):
-            communicator_handle(object())
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertRaisesRegex(commpool.FailedPrecondition, "has no NCCL communicator yet", communicator_handle, lazy)
+        self.assertRaisesRegex(commpool.InvalidArgument, "is no communicator", communicator_handle, object())

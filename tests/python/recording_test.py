@@ -5,29 +5,24 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import unittest
 
 import emulated
 import commpool
 from emulated import MIB
 
 
-class Recordings(unittest.TestCase):
+class Recordings(emulated.Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.pool = commpool.Pool("recorded")
-        self.addCleanup(self.pool.destroy)
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.pool = self.make_pool("recorded")
 
     def written(self):
         """The bytes of the newest file."""
-        newest = max(pathlib.Path(self.folder).iterdir(), key=lambda file: file.stat().st_mtime_ns)
-        return newest.read_bytes()
+        return max(pathlib.Path(self.folder).iterdir(), key=lambda file: file.stat().st_mtime_ns).read_bytes()
 
     def test_has_what_happens_between_its_begin_and_its_end(self):
         with commpool.record(self.folder):
-            self.pool.allocate(3 * MIB, emulated.Stream()).free()
+            self.allocate_from_here().free()
         self.assertIn(b"recorded", self.written())
 
     def test_shows_where_the_program_asked(self):
@@ -46,24 +41,16 @@ class Recordings(unittest.TestCase):
         return self.pool.allocate(3 * MIB, emulated.Stream())
 
     def test_of_a_pool_leaves_others_out(self):
-        other = commpool.Pool("left out")
+        self.make_pool("left out")
         with self.pool.record(self.folder):
             pass
-        other.destroy()
         self.assertIn(b"recorded", self.written())
         self.assertNotIn(b"left out", self.written())
 
     def test_refuses_what_it_cannot_do(self):
-        with self.assertRaisesRegex(commpool.InvalidArgument, "1 MiB is the least"):
-            commpool.record(self.folder, limit="64KiB")
-        with self.assertRaisesRegex(commpool.InvalidArgument, "stacks 'c' is none of none, python, native"):
-            commpool.record(self.folder, stacks="c")
+        self.assertInvalid("1 MiB is the least", commpool.record, self.folder, limit="64KiB")
+        self.assertInvalid("stacks 'c' is none of none, python, native", commpool.record, self.folder, stacks="c")
         with commpool.record(self.folder) as recording:
-            with self.assertRaises(commpool.FailedPrecondition):
-                commpool.record(self.folder)
+            self.assertRaises(commpool.FailedPrecondition, commpool.record, self.folder)
             recording.end()
             recording.end()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,7 @@
 """The programs of the package's reference run as they stand, with the names that they leave to the reader."""
 
+import contextlib
 import ctypes
-import os
 import pathlib
 import re
 import tempfile
@@ -27,12 +27,10 @@ def run(beginning, **names):
 
 class Programs(unittest.TestCase):
     def test_of_a_symmetric_pool(self):
-        commpool.initialize("emulated")
-        communicator = ctypes.c_void_p()
-        emulated.check(emulated.nccl().ncclCommInitAll(ctypes.byref(communicator), 1, None))
-        names = run('pool = commpool.Pool("gradients"', rank=0, communicator=communicator.value, elements=MIB)
+        [communicator] = emulated.communicators([0])
+        names = run('pool = commpool.Pool("gradients"', rank=0, communicator=communicator, elements=MIB)
         self.assertEqual((names["offset"], names["pool"].closed), (0, True))
-        emulated.check(emulated.nccl().ncclCommDestroy(communicator))
+        emulated.check(emulated.nccl().ncclCommDestroy(ctypes.c_void_p(communicator)))
 
     def test_of_two_processes(self):
         pool, stream, other = commpool.Pool(), emulated.Stream(), Other()
@@ -58,14 +56,6 @@ class Programs(unittest.TestCase):
 
     def test_of_a_recording(self):
         commpool.initialize("emulated")
-        with tempfile.TemporaryDirectory() as folder:
-            before = os.getcwd()
-            os.chdir(folder)
-            self.addCleanup(os.chdir, before)
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             run('with commpool.record("recording"', step=lambda: commpool.allocate(MIB, device=0))
             self.assertTrue(list(pathlib.Path("recording").glob("*.recording")))
-            os.chdir(before)
-
-
-if __name__ == "__main__":
-    unittest.main()

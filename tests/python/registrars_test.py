@@ -2,21 +2,18 @@
 
 import ctypes
 import os
-import unittest
+from unittest import mock
 
 import emulated
-
 import commpool
 import commpool.registrars
+from emulated import MIB
 from remembering import Remembering
 
-MIB = 1 << 20
 
-
-class Registrars(unittest.TestCase):
+class Registrars(emulated.Case):
     def setUp(self):
-        self.pool = commpool.Pool("transfers")
-        self.addCleanup(self.pool.destroy)
+        self.pool = self.make_pool("transfers")
         self.addCleanup(self.pool.close)
         self.library = Remembering()
 
@@ -55,15 +52,10 @@ class Registrars(unittest.TestCase):
 
     def test_live_until_their_end_without_a_reference(self):
         self.allocate().free()
-        told = []
-
-        class Kept(Remembering):
-            def end(self):
-                told.append("end")
-
-        self.pool.add_registrar(Kept())
-        self.pool.close()
-        self.assertEqual(told, ["end"])
+        with mock.patch.object(Remembering, "end") as end:
+            self.pool.add_registrar(Remembering())
+            self.pool.close()
+        end.assert_called_once_with()
 
     def test_that_raise_fail_the_call_by_their_exception(self):
         self.allocate().free()
@@ -78,15 +70,11 @@ class Registrars(unittest.TestCase):
         self.assertEqual((self.library.registered, self.library.ended), ({}, 0))
 
     def test_refuse_what_is_none_in_words(self):
-        with self.assertRaisesRegex(commpool.InvalidArgument, "is no commpool.registrars.Registrar"):
-            self.pool.add_registrar("nixl")
-        with self.assertRaisesRegex(commpool.InvalidArgument, "no other ranks"):
-            self.pool.add_registrar(None)
-        with self.assertRaisesRegex(commpool.NotFound, "no registrar named nixl"):
-            self.pool.remove_registrar("nixl")
+        self.assertInvalid("is no commpool.registrars.Registrar", self.pool.add_registrar, "nixl")
+        self.assertInvalid("no other ranks", self.pool.add_registrar, None)
+        self.assertRaisesRegex(commpool.NotFound, "no registrar named nixl", self.pool.remove_registrar, "nixl")
         self.pool.add_registrar(self.library)
-        with self.assertRaisesRegex(commpool.FailedPrecondition, "already"):
-            self.pool.add_registrar(Remembering())
+        self.assertRaisesRegex(commpool.FailedPrecondition, "already", self.pool.add_registrar, Remembering())
 
 
 class Agent:
@@ -104,15 +92,14 @@ class Agent:
         del self.regions[regions[0][0]]
 
 
-class OfNixl(unittest.TestCase):
+class OfNixl(emulated.Case):
     def register(self, **of_pool):
-        pool, agent = commpool.Pool("transfers", **of_pool), Agent()
+        pool, agent = self.make_pool("transfers", **of_pool), Agent()
         pool.allocate(3 * MIB, emulated.Stream()).free()
         pool.add_registrar(commpool.registrars.Nixl(agent, ["UCX"]))
         regions = list(agent.regions.values())
         reserved = pool.stats().reserved_bytes.current
         pool.close()
-        pool.destroy()
         self.assertEqual(agent.regions, {})
         self.assertEqual(sum(region[1] for region in regions), reserved)
         return agent.calls, {(region[2], region[3]) for region in regions}
@@ -126,25 +113,21 @@ class OfNixl(unittest.TestCase):
     def test_that_several_pools_have_knows_whose_segment_it_is(self):
         agent = Agent()
         nixl = commpool.registrars.Nixl(agent, paths="any")
-        pools = [commpool.Pool("here", device=0), commpool.Pool("there", device=1)]
+        pools = [self.make_pool("here", device=0), self.make_pool("there", device=1)]
         for pool in pools:
+            self.addCleanup(pool.close)
             pool.add_registrar(nixl)
         pools[0].allocate(3 * MIB, emulated.Stream()).free()
         pools[0].register_pending()
         self.assertEqual([region[2] for region in agent.regions.values()], [0])
-        for pool in pools:
-            pool.close()
-            pool.destroy()
 
 
-class OfUcx(unittest.TestCase):
+class OfUcx(emulated.Case):
     def test_that_is_not_there_is_named(self):
-        with self.assertRaisesRegex(commpool.NotFound, "UCX: libnowhere.so"):
-            commpool.registrars.Ucx(0, "libnowhere.so")
+        self.assertRaisesRegex(commpool.NotFound, "UCX: libnowhere.so", commpool.registrars.Ucx, 0, "libnowhere.so")
 
     def test_that_has_no_such_functions_is_named(self):
-        with self.assertRaisesRegex(commpool.NotFound, "UCX: .*ucp_mem_map"):
-            commpool.registrars.Ucx(0, "libc.so.6")
+        self.assertRaisesRegex(commpool.NotFound, "UCX: .*ucp_mem_map", commpool.registrars.Ucx, 0, "libc.so.6")
 
     def test_keeps_the_handle_of_each_segment(self):
         pool, registrar, last = self.with_pool(3 * MIB)
@@ -163,13 +146,8 @@ class OfUcx(unittest.TestCase):
         self.assertEqual(registrar.handles, {})
 
     def with_pool(self, size):
-        pool = commpool.Pool("transfers", segment=2 * MIB)
-        self.addCleanup(pool.destroy)
+        pool = self.make_pool("transfers", segment=2 * MIB)
         self.addCleanup(pool.close)
         pool.allocate(size, emulated.Stream()).free()
         library = os.path.join(emulated.REPOSITORY, "tests/python/ucp_of_a_test.so")
         return pool, commpool.registrars.Ucx(4096, library, paths="any"), ctypes.CDLL(library).last_of_test
-
-
-if __name__ == "__main__":
-    unittest.main()

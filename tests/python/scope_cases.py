@@ -1,27 +1,18 @@
 """What scopes do. Two tests run these cases: one with the module in C, one by ctypes alone."""
 
 import asyncio
-import concurrent.futures
 import gc
-import threading
-import unittest
 
 import emulated
 import commpool
-from emulated import MIB, Stream, cuda
+from emulated import MIB, Stream, at_once, elsewhere
 
 
 def pool_of(pointer):
     return commpool.block_of(pointer).pool
 
 
-def elsewhere(function):
-    """Calls the function on another thread."""
-    with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        threads.submit(function).result()
-
-
-class ScopeCase(unittest.TestCase):
+class ScopeCase(emulated.Case):
     def setUp(self):
         self.pool, self.other = commpool.Pool("scoped", reserve="8MiB"), commpool.Pool("other", reserve="8MiB")
 
@@ -30,8 +21,7 @@ class ScopeCase(unittest.TestCase):
         self.assertEqual(pool_of(buffer), pool.handle)
 
     def assertLeftWrongly(self, leave, reason):
-        with self.assertRaisesRegex(commpool.FailedPrecondition, f"'scoped'.*{reason}.*await nothing"):
-            leave()
+        self.assertRaisesRegex(commpool.FailedPrecondition, f"'scoped'.*{reason}.*await nothing", leave)
 
 
 class Scopes(ScopeCase):
@@ -39,20 +29,15 @@ class Scopes(ScopeCase):
         with commpool.use_pool(self.pool) as entered:
             self.assertIs(entered, self.pool)
             self.assertServes(self.pool)
-            found = []
-            thread = threading.Thread(target=lambda: found.append(pool_of(commpool.allocate(MIB, device=0))))
-            thread.start()
-            thread.join()
+            elsewhere(lambda: self.assertServes(commpool.Pool.default(0)))
             with commpool.use_pool(self.other, device=0):
                 self.assertServes(self.other)
             self.assertServes(self.pool)
         self.assertServes(commpool.Pool.default(0))
-        self.assertEqual(found, [commpool.Pool.default(0).handle])
 
     def test_end_with_an_exception_that_leaves_them(self):
-        with self.assertRaises(KeyError):
-            with commpool.use_pool(self.pool):
-                raise KeyError("left")
+        with self.assertRaises(KeyError), commpool.use_pool(self.pool):
+            raise KeyError("left")
         self.assertServes(commpool.Pool.default(0))
 
     def test_catch_sizes(self):
@@ -73,15 +58,11 @@ class Scopes(ScopeCase):
         stream = Stream()
         with commpool.use_pool(self.pool, stream=stream):
             self.assertServes(commpool.Pool.default(0))
-            thread = threading.Thread(target=lambda: self.assertServes(self.pool, stream=stream))
-            thread.start()
-            thread.join()
+            elsewhere(lambda: self.assertServes(self.pool, stream=stream))
 
     def test_catch_the_whole_process(self):
         with commpool.use_pool(self.pool, filter="process"):
-            thread = threading.Thread(target=lambda: self.assertServes(self.pool))
-            thread.start()
-            thread.join()
+            elsewhere(lambda: self.assertServes(self.pool))
 
     def test_tell_a_router_what_they_do_not_catch(self):
         self.assertIsNone(commpool.allocate_in_scope(MIB, None, 0))
@@ -95,21 +76,17 @@ class Scopes(ScopeCase):
                               ({"filter": "stream"}, "needs stream="), ({"filter": "all"}, "thread, stream, process"),
                               ({"sizes": ("2MiB", 1)}, "least size, 2097152 bytes, is above"),
                               ({"exhaustion": "wait"}, "error, next_scope")):
-            with self.assertRaisesRegex(commpool.InvalidArgument, reason):
-                with commpool.use_pool(self.pool, **words):
-                    self.fail("it began")
-        with self.assertRaises(TypeError):
-            commpool.use_pool(self.pool, colour=1)
-        with self.assertRaises(commpool.InvalidArgument):
-            commpool.use_pool("pool")
+            with self.assertRaisesRegex(commpool.InvalidArgument, reason), commpool.use_pool(self.pool, **words):
+                self.fail("it began")
+        self.assertRaises(TypeError, commpool.use_pool, self.pool, colour=1)
+        self.assertRaises(commpool.InvalidArgument, commpool.use_pool, "pool")
 
     def test_one_object_is_one_scope_at_a_time(self):
         scope = commpool.use_pool(self.pool)
         for _ in range(2):
             with scope, self.assertRaisesRegex(commpool.FailedPrecondition, "open already"):
                 scope.__enter__()
-        with self.assertRaises(commpool.NotFound):
-            scope.__exit__(None, None, None)
+        self.assertRaises(commpool.NotFound, scope.__exit__, None, None, None)
 
     def test_that_another_thread_leaves_end_and_say_so(self):
         scope = commpool.use_pool(self.pool)
@@ -149,8 +126,7 @@ class Scopes(ScopeCase):
     def test_of_a_pool_that_is_gone_cannot_begin(self):
         scope = commpool.use_pool(self.pool)
         self.pool.destroy()
-        with self.assertRaises(commpool.NotFound):
-            scope.__enter__()
+        self.assertRaises(commpool.NotFound, scope.__enter__)
 
 
 class Tasks(ScopeCase):
@@ -211,7 +187,7 @@ class Tasks(ScopeCase):
         self.assertServes(commpool.Pool.default(0))
 
 
-class Decorators(unittest.TestCase):
+class Decorators(emulated.Case):
     def test_open_a_scope_for_each_call(self):
         pool = commpool.Pool("decorated", reserve="8MiB")
 
@@ -222,13 +198,7 @@ class Decorators(unittest.TestCase):
                     ] if depth == 0 else made(depth - 1)
 
         self.assertEqual((made(2), made.__doc__), ([True, False], "Allocates."))
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(made(1))) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(found, [[True, False]] * 3)
+        self.assertEqual(at_once(lambda: made(1), 3), [[True, False]] * 3)
 
     def test_refuse_what_runs_after_its_call(self):
         def generator():
@@ -238,19 +208,17 @@ class Decorators(unittest.TestCase):
             pass
 
         for function in (generator, coroutine):
-            with self.assertRaisesRegex(commpool.InvalidArgument, "open the scope inside"):
-                commpool.use_pool(commpool.Pool())(function)
+            self.assertInvalid("open the scope inside", commpool.use_pool(commpool.Pool()), function)
 
 
-class Streams(unittest.TestCase):
+class Streams(emulated.Case):
     def test_are_recorded_by_whatever_tells_its_address(self):
         stream = Stream()
         array = commpool.empty(1024, device=0)
         for pointer in (array, array.buffer, array.pointer):
             commpool.record_stream(pointer, stream)
             commpool.record_stream(pointer, stream.handle)
-        with self.assertRaises(commpool.NotFound):
-            commpool.record_stream(64, stream)
+        self.assertRaises(commpool.NotFound, commpool.record_stream, 64, stream)
         commpool.release_stream(stream)
 
     def test_of_another_protocol_are_refused(self):
@@ -258,31 +226,21 @@ class Streams(unittest.TestCase):
             def __cuda_stream__(self):
                 return 1, 5
 
-        with self.assertRaisesRegex(commpool.InvalidArgument, "version 1"):
-            commpool.allocate(512, Newer(), device=0)
+        self.assertInvalid("version 1", commpool.allocate, 512, Newer(), device=0)
 
 
-class Captures(unittest.TestCase):
+class Captures(emulated.Case):
     def test_are_served_from_what_is_reserved_and_nothing_breaks_them(self):
-        import ctypes
-
         stream, pool = Stream(), commpool.Pool("captured", reserve="8MiB")
-        emulated.check(cuda().cuStreamBeginCapture_v2(ctypes.c_void_p(stream.handle), 0))
+        stream.begin_capture()
         with commpool.capture(pool, stream) as captured, commpool.use_pool(pool):
             self.assertIs(captured, pool)
             buffer = commpool.allocate("1MiB", stream)
             stream.fill(buffer)
         self.assertTrue(stream.is_captured())
-        graph = ctypes.c_void_p()
-        emulated.check(cuda().cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph)))
-        emulated.check(cuda().cuGraphDestroy(graph))
+        stream.end_capture()
         buffer.free()
 
     def test_that_did_not_begin_are_refused(self):
-        with self.assertRaises(commpool.FailedPrecondition):
-            with commpool.capture(commpool.Pool(), Stream()):
-                self.fail("it began")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        with self.assertRaises(commpool.FailedPrecondition), commpool.capture(commpool.Pool(), Stream()):
+            self.fail("it began")

@@ -1,11 +1,10 @@
 """Ctrl-C, and every other handler of a signal that raises, ends a wait for other processes at once."""
 
+import concurrent.futures
 import contextlib
-import ctypes
 import os
 import pathlib
 import signal
-import threading
 import time
 import unittest
 
@@ -15,6 +14,10 @@ import ranks
 from other_process import Other
 
 _DEADLINE_MS = 60000
+# Of a pool, and of a group of pools.
+_CALLS = {"reserve": lambda pools: pools.reserve("8MiB"), "reclaim": lambda pools: pools.reclaim(),
+          "verify": lambda pools: pools.verify(), "sleep": lambda pools: pools.sleep(graphs="discarded"),
+          "close": lambda pools: pools.close()}
 
 
 class _Alarm(Exception):
@@ -37,24 +40,17 @@ def _seconds_until_interrupted(call):
     return None
 
 
-def _pool(job, name):
-    return commpool.Pool(name, device=job.device, symmetric_across=job.communicator, deadline_ms=_DEADLINE_MS)
-
-
 def wait_alone(job):
     """Rank 0 makes each call, and rank 1 does not come."""
-    calls = {"reserve": lambda pool: pool.reserve("8MiB"), "reclaim": lambda pool: pool.reclaim(),
-             "trim": lambda pool: pool.trim(), "verify": lambda pool: pool.verify(),
-             "sleep": lambda pool: pool.sleep(graphs="discarded"), "close": lambda pool: pool.close()}
     waited = {}
-    for name, call in calls.items():
-        pool = _pool(job, name)
+    for name, call in (*_CALLS.items(), ("trim", lambda pool: pool.trim())):
+        pool = job.pool(name, deadline_ms=_DEADLINE_MS)
         if job.rank == 0:
             waited[name] = _seconds_until_interrupted(lambda call=call, pool=pool: call(pool))
         job.gather(None)
         pool.destroy()
     if job.rank == 0:
-        waited["create"] = _seconds_until_interrupted(lambda: _pool(job, "create"))
+        waited["create"] = _seconds_until_interrupted(lambda: job.pool("create", deadline_ms=_DEADLINE_MS))
     job.gather(None)
     return waited
 
@@ -62,7 +58,7 @@ def wait_alone(job):
 def be_late(job):
     """A handler that raises nothing changes nothing: rank 0 waits on, until rank 1 comes."""
     heard = []
-    pool = _pool(job, "late")
+    pool = job.pool("late", deadline_ms=_DEADLINE_MS)
     if job.rank == 0:
         signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
         signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
@@ -82,45 +78,36 @@ def _await_stop(process):
 
 
 class Signals(unittest.TestCase):
-    def assert_ended_early(self, waited):
+    def assert_ended_early(self, waited, calls):
         """`waited`: call -> how long it waited."""
+        self.assertEqual(len(waited), calls)
         for call, seconds in waited.items():
             self.assertIsNotNone(seconds, call)
             self.assertLess(seconds, _DEADLINE_MS / 1000 / 4, call)
 
     def test_end_every_wait_for_ranks(self):
         waited, _ = ranks.run(wait_alone)
-        self.assert_ended_early(waited)
-        self.assertEqual(len(waited), 7)
+        self.assert_ended_early(waited, 7)
 
     def test_end_every_wait_of_a_group_for_a_rank_of_another_thread(self):
-        commpool.initialize("emulated")
-        communicators = (ctypes.c_void_p * 3)()
-        emulated.check(emulated.nccl().ncclCommInitAll(communicators, 3, (ctypes.c_int * 3)(0, 1, 2)))
-        first, second, third = communicators
+        first, second, third = emulated.communicators([0, 1, 2])
 
         def make_group(name):
             return commpool.PoolGroup(name, devices=[0, 1], symmetric_across=[first, second], deadline_ms=_DEADLINE_MS)
 
-        def make_third(name, made):
-            made.append(commpool.Pool(name, device=2, symmetric_across=third, deadline_ms=_DEADLINE_MS))
+        def make_third(name):
+            return commpool.Pool(name, device=2, symmetric_across=third, deadline_ms=_DEADLINE_MS)
 
-        calls = {"reserve": lambda pools: pools.reserve("8MiB"), "reclaim": lambda pools: pools.reclaim(),
-                 "verify": lambda pools: pools.verify(), "sleep": lambda pools: pools.sleep(graphs="discarded"),
-                 "close": lambda pools: pools.close()}
         waited = {}
-        for name, call in calls.items():
-            made = []
-            other = threading.Thread(target=make_third, args=[name, made])
-            other.start()
-            pools = make_group(name)
-            other.join()
+        for name, call in _CALLS.items():
+            with concurrent.futures.ThreadPoolExecutor() as threads:
+                other = threads.submit(make_third, name)
+                pools = make_group(name)
             waited[name] = _seconds_until_interrupted(lambda call=call, pools=pools: call(pools))
-            for pool in (*pools, *made):
+            for pool in (*pools, other.result()):
                 pool.destroy()
         waited["create"] = _seconds_until_interrupted(lambda: make_group("create"))
-        self.assert_ended_early(waited)
-        self.assertEqual(len(waited), 6)
+        self.assert_ended_early(waited, 6)
 
     def test_end_every_wait_for_the_owner_of_an_import(self):
         owner = Other()
@@ -140,12 +127,8 @@ class Signals(unittest.TestCase):
             _await_stop(process)
             waited["block"] = _seconds_until_interrupted(lambda: imported.block(tickets[1]))
             waited["import"] = _seconds_until_interrupted(lambda: commpool.Pool.import_(tickets[0]))
-        self.assert_ended_early(waited)
+        self.assert_ended_early(waited, 3)
 
     def test_whose_handlers_return_leave_the_wait_as_it_is(self):
         heard, _ = ranks.run(be_late)
         self.assertGreater(heard, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,15 +4,13 @@ import ctypes
 import os
 import pathlib
 import tempfile
-import threading
-import unittest
 
-import emulated  # noqa: F401  the emulator is the driver
+import emulated
 import commpool
 from emulated import MIB
 
 
-class Sleep(unittest.TestCase):
+class Sleep(emulated.Case):
     def test_gives_the_memory_back_and_keeps_addresses(self):
         pool = commpool.Pool("weights")
         buffer = pool.allocate(8 * MIB)
@@ -20,8 +18,7 @@ class Sleep(unittest.TestCase):
         statistics = pool.stats()
         self.assertEqual((statistics.asleep_bytes, statistics.kept_bytes), (statistics.reserved_bytes.current, 0))
         self.assertRegex(repr(pool), r"8 MiB in use of 8 MiB reserved, 8 MiB asleep>$")
-        with self.assertRaisesRegex(commpool.FailedPrecondition, "is asleep: wake"):
-            pool.allocate(MIB)
+        self.assertRaisesRegex(commpool.FailedPrecondition, "is asleep: wake", pool.allocate, MIB)
         pointer = buffer.pointer
         pool.wake()
         self.assertEqual((pool.stats().asleep_bytes, commpool.block_of(buffer).pointer), (0, pointer))
@@ -42,34 +39,24 @@ class Sleep(unittest.TestCase):
         pool = commpool.Pool("caches")
         buffers = [pool.allocate(size) for size in (1000, MIB, 64 * MIB)]
         pool.sleep(keep="host", graphs="no_collectives")
-        threads = [threading.Thread(target=buffer.free) for buffer in buffers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        emulated.at_once(lambda: buffers.pop().free(), len(buffers))
         self.assertEqual(pool.stats().allocated_blocks.current, 0)
         pool.wake()
         self.assertGreater(pool.trim(), 64 * MIB)
 
     def test_words_that_are_none_are_refused(self):
         pool = commpool.Pool()
-        with self.assertRaisesRegex(ValueError, "keep 'disk' is none of discard, host"):
-            pool.sleep(keep="disk")
-        with self.assertRaisesRegex(ValueError, "graphs 'some' is none of refused, no_collectives, discarded"):
-            pool.sleep(graphs="some")
-        with self.assertRaisesRegex(ValueError, "graphs 'none' is none of refused"):
-            pool.wake(graphs="none")
-        with self.assertRaisesRegex(ValueError, "graphs 'none' is none of refused"):
-            commpool.wake(tag="weights", graphs="none")
-        with self.assertRaisesRegex(commpool.FailedPrecondition, "it is not asleep"):
-            pool.wake()
+        self.assertInvalid("keep 'disk' is none of discard, host", pool.sleep, keep="disk")
+        self.assertInvalid("graphs 'some' is none of refused, no_collectives, discarded", pool.sleep, graphs="some")
+        self.assertInvalid("graphs 'none' is none of refused", pool.wake, graphs="none")
+        self.assertInvalid("graphs 'none' is none of refused", commpool.wake, tag="weights", graphs="none")
+        self.assertRaisesRegex(commpool.FailedPrecondition, "it is not asleep", pool.wake)
 
     def test_memory_that_cannot_leave_its_address_is_refused_with_the_reason(self):
         users = commpool.UserBacking(lambda nbytes, device, stream: self.fail("nothing is allocated"), lambda *_: None)
         for backing, name in (("cuda", "cuda"), ("nccl", "nccl"), (users, "user")):
             pool = commpool.Pool(backing=backing)
-            with self.assertRaisesRegex(commpool.NotSupported, f"memory of the {name} backing"):
-                pool.sleep()
+            self.assertRaisesRegex(commpool.NotSupported, f"memory of the {name} backing", pool.sleep)
             self.assertEqual(pool.stats().asleep_bytes, 0)
 
     def test_a_tag_takes_its_pools_together(self):
@@ -80,8 +67,8 @@ class Sleep(unittest.TestCase):
         commpool.sleep(tag="weights")
         commpool.wake(tag="weights")
         self.assertEqual([pool.stats().asleep_bytes for pool in weights], [0, 0])
-        with self.assertRaisesRegex(LookupError, "no pool has the tag \"none\": there is caches, weights"):
-            commpool.wake(tag="none")
+        told = 'no pool has the tag "none": there is caches, weights'
+        self.assertRaisesRegex(LookupError, told, commpool.wake, tag="none")
 
 
 def bytes_of(kept):
@@ -89,12 +76,11 @@ def bytes_of(kept):
     return ctypes.string_at(kept.pointer, kept.nbytes)
 
 
-class Kept(unittest.TestCase):
+class Kept(emulated.Case):
     """Memory of the host, because the test itself writes to it."""
 
     def setUp(self):
-        self.pool = commpool.Pool("weights", location="host_numa", tag="kept")
-        self.addCleanup(self.pool.destroy)
+        self.pool = self.make_pool("weights", location="host_numa", tag="kept")
 
     def array(self, value, length=1 << 16):
         array = commpool.empty((2, length // 2), "uint8", pool=self.pool)
@@ -112,11 +98,9 @@ class Kept(unittest.TestCase):
             self.pool.wake()
             with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake, and its copies are gone"):
                 kept.pointer  # noqa: B018
-            with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake"):
-                self.pool.kept(array)
+            self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake", self.pool.kept, array)
         self.pool.close()
-        with self.assertRaisesRegex(commpool.FailedPrecondition, "it is closed, and keeps nothing"):
-            self.pool.kept(array)
+        self.assertRaisesRegex(commpool.FailedPrecondition, "it is closed, and keeps nothing", self.pool.kept, array)
 
     def test_is_read_from_files_that_go_as_the_pool_wakes(self):
         array = self.array(7)
@@ -138,29 +122,27 @@ class Kept(unittest.TestCase):
         self.assertIn("dltensor", repr(kept.__dlpack__()))
         self.assertIn("dltensor_versioned", repr(kept.__dlpack__(max_version=(1, 0), dl_device=(1, 0))))
         for wrong in ({"dl_device": (2, 0)}, {"copy": True}):
-            with self.assertRaises(BufferError):
-                kept.__dlpack__(**wrong)
+            self.assertRaises(BufferError, kept.__dlpack__, **wrong)
         self.pool.wake()
 
     def test_of_named_tensors_alone_discards_the_others(self):
         named, other = self.array(1), self.array(2)
         commpool.sleep(tag="kept", keep="host", only=[named])
         self.assertEqual(bytes_of(self.pool.kept(named)), b"\1" * (1 << 16))
-        with self.assertRaisesRegex(commpool.NotFound, "they were discarded"):
-            self.pool.kept(other)
+        self.assertRaisesRegex(commpool.NotFound, "they were discarded", self.pool.kept, other)
         commpool.wake(tag="kept")
 
     def test_retained_stays_at_its_address_and_is_renewed(self):
         array, constant = self.array(1), self.array(2)
-        places = []
+        places = set()
         for value in (1, 3):
             ctypes.memset(array.pointer, value, array.nbytes)
             self.pool.sleep(keep="host", retain=True, constant=[constant])
-            places.append(self.pool.kept(array).pointer)
+            places.add(self.pool.kept(array).pointer)
             self.pool.wake()
             self.assertEqual(bytes_of(self.pool.kept(array)), bytes([value]) * (1 << 16))
             self.assertEqual(bytes_of(self.pool.kept(constant)), b"\2" * (1 << 16))
-        self.assertEqual(places[0], places[1])
+        self.assertEqual(len(places), 1)
         del array
         self.pool.sleep(keep="host")
         self.pool.wake(retain=True)
@@ -180,9 +162,4 @@ class Kept(unittest.TestCase):
             with self.subTest(wrong), self.assertRaisesRegex(commpool.InvalidArgument, words):
                 self.pool.sleep(**wrong)
             self.assertEqual(self.pool.stats().asleep_bytes, 0)
-        with self.assertRaisesRegex(commpool.InvalidArgument, "kept takes a tensor, an Array or a Buffer"):
-            self.pool.kept(array.pointer)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertInvalid("kept takes a tensor, an Array or a Buffer", self.pool.kept, array.pointer)

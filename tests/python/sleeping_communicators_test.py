@@ -11,35 +11,27 @@ import commpool  # noqa: E402
 from emulated import MIB  # noqa: E402
 
 
-def message_of(call, *arguments):
-    try:
-        call(*arguments)
-    except commpool.CommpoolError as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
-
-
 def sleeps_and_wakes(job):
-    with commpool.Pool("gradients", symmetric_across=job.communicator, reserve="2MiB", device=job.device) as pool:
+    with job.pool("gradients", reserve="2MiB") as pool:
         buffer = pool.allocate(MIB)
         offset = pool.window_of(buffer, job.communicator).offset
         awake = commpool.communicator_memory(job.communicator)
         pool.sleep(graphs="discarded")
         commpool.sleep_communicator(job.communicator, deadline_ms=20000)
         asleep = commpool.communicator_memory(job.communicator)
-        early = message_of(pool.wake)
+        early = ranks.message_of(pool.wake)
         commpool.wake_communicator(job.communicator)
         pool.wake()
         back = pool.window_of(buffer, job.communicator).offset == offset
         buffer.free()
     job.communicator.end()
-    return early, back, awake.asleep, asleep.asleep, 0 < asleep.sleeping_bytes < awake.bytes, \
-        emulated.reports()[0]
+    gives_back = 0 < asleep.sleeping_bytes < awake.bytes
+    return early, back, awake.asleep, asleep.asleep, gives_back, emulated.reports()[0]
 
 
 def is_refused(job):
-    with commpool.Pool("gradients", symmetric_across=job.communicator, reserve="2MiB", device=job.device) as pool:
-        refused = message_of(commpool.sleep_communicator, job.communicator)
+    with job.pool("gradients", reserve="2MiB") as pool:
+        refused = ranks.message_of(commpool.sleep_communicator, job.communicator)
         asleep = commpool.communicator_memory(job.communicator).asleep
         pool.allocate(MIB).free()
     job.communicator.end()
@@ -58,15 +50,6 @@ class SleepingCommunicators(unittest.TestCase):
             self.assertEqual(others, [True, False, True, True, 0])
 
     def test_must_be_some(self):
-        with self.assertRaises(commpool.InvalidArgument):
-            commpool.sleep_communicator(None)
-        with self.assertRaises(commpool.InvalidArgument):
-            commpool.wake_communicator(None)
-        with self.assertRaises(commpool.InvalidArgument):
-            commpool.sleep_communicator("comm")
-        with self.assertRaises(commpool.InvalidArgument):
-            commpool.sleep_communicator(64, deadline_ms=-1)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        for call, *arguments in ((commpool.sleep_communicator, None), (commpool.wake_communicator, None),
+                                 (commpool.sleep_communicator, "comm"), (commpool.sleep_communicator, 64, -1)):
+            self.assertRaises(commpool.InvalidArgument, call, *arguments)

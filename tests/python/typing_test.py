@@ -6,7 +6,6 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-import textwrap
 import unittest
 
 _PACKAGE = pathlib.Path("src/python").resolve()
@@ -52,15 +51,14 @@ def mypy():
 @unittest.skipUnless(mypy(), "there is no mypy: COMMPOOL_TORCH names no environment that has it")
 class Types(unittest.TestCase):
     def check(self, *arguments):
-        with tempfile.TemporaryDirectory() as cache:
-            return subprocess.run([mypy(), "--strict", "--cache-dir", cache, *map(str, arguments)], cwd=_PACKAGE,
-                                  capture_output=True, text=True, check=False)
+        cache = self.enterContext(tempfile.TemporaryDirectory())
+        return subprocess.run([mypy(), "--strict", "--cache-dir", cache, *arguments], cwd=_PACKAGE, capture_output=True,
+                              text=True, check=False)
 
     def check_program(self, program):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder, "program.py")
-            file.write_text(textwrap.dedent(program), encoding="utf-8")
-            return self.check(file)
+        file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "program.py")
+        file.write_text(program, encoding="utf-8")
+        return self.check(str(file))
 
     def test_of_the_package_are_strict(self):
         result = self.check("-p", "commpool", "--exclude", "commpool/torch/")
@@ -74,7 +72,3 @@ class Types(unittest.TestCase):
         result = self.check_program(_PROGRAM + "\n".join(_MISTAKES))
         for message in _MISTAKES.values():
             self.assertIn(message, result.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,5 +1,6 @@
 """Small programs over public packages, of one rank: programs.py NAME cuda|cpu. Each prints its last result."""
 
+import functools
 import sys
 import tempfile
 
@@ -14,7 +15,7 @@ TEXT = {"vocab_size": 128, "max_position_embeddings": 64, **SMALL}
 def llama(**options):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(LlamaConfig(intermediate_size=128, num_key_value_heads=2, **TEXT, **options))
+    return LlamaForCausalLM(LlamaConfig(intermediate_size=128, num_key_value_heads=2, **{**TEXT, **options}))
 
 
 def words(count=16):
@@ -142,16 +143,9 @@ def compiled(backend):
     return trained(torch.compile(model, backend=backend), lambda made: made(data).square().mean())
 
 
-def compile_eager():
-    return compiled("eager")
-
-
-def compile_aot_eager():
-    return compiled("aot_eager")
-
-
-def compile_cudagraphs():
-    return compiled("cudagraphs" if DEVICE == "cuda" else "eager")
+compile_eager = functools.partial(compiled, "eager")
+compile_aot_eager = functools.partial(compiled, "aot_eager")
+compile_cudagraphs = functools.partial(compiled, "cudagraphs" if DEVICE == "cuda" else "eager")
 
 
 def layers_on_the_host():

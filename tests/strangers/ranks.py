@@ -9,15 +9,9 @@ import tempfile
 import torch
 import torch.distributed as dist
 
-DEVICE = sys.argv[2]
+from programs import DEVICE, llama
+
 RANK = int(os.environ["RANK"])
-
-
-def llama():
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    return LlamaForCausalLM(LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=3, vocab_size=128,
-                                        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64))
 
 
 def begin():
@@ -41,14 +35,14 @@ def trained(model):
 
 def llama_ddp():
     begin()
-    return trained(torch.nn.parallel.DistributedDataParallel(llama().to(DEVICE)))
+    return trained(torch.nn.parallel.DistributedDataParallel(llama(num_hidden_layers=3).to(DEVICE)))
 
 
 def llama_fsdp2():
     from torch.distributed.fsdp import fully_shard
 
     begin()
-    model = llama().to(DEVICE)
+    model = llama(num_hidden_layers=3).to(DEVICE)
     for layer in model.model.layers:
         fully_shard(layer)
     return trained(fully_shard(model))
@@ -60,7 +54,7 @@ def accelerate_fsdp2():
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap",
                                             transformer_cls_names_to_wrap=["LlamaDecoderLayer"])
     accelerator = Accelerator(fsdp_plugin=plugin, gradient_accumulation_steps=2, cpu=DEVICE == "cpu")
-    model = llama()
+    model = llama(num_hidden_layers=3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     data = torch.utils.data.DataLoader(list(torch.randint(0, 128, (16, 16))), batch_size=2)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
