@@ -2,7 +2,7 @@
 
 import json
 import os
-import unittest
+import pathlib
 
 import cli
 
@@ -13,9 +13,9 @@ _STEADY = "".join(f"a {turn} {4 * _MIB} 0\na {turn + 500} 1000 0\nf {turn}\nf {t
 
 
 class Alternate(cli.TracesTest):
-    def alternate(self, *arguments, **variables):
-        return cli.run("emulate", "--", cli.CLI, "replay", "--alternate", "--seconds", "0", *arguments,
-                       **{**_EXPANDABLE, **variables})
+    def alternate(self, *arguments, status=0, **variables):
+        return self.ends(status, "emulate", "--", cli.CLI, "replay", "--alternate", "--seconds", "0", *arguments,
+                         **{**_EXPANDABLE, **variables})
 
     def skip_where_every_call_is_long(self, row):
         """A call of the stand-in makes emulated memory. Where that takes the host 20 us there is nothing to compare."""
@@ -24,13 +24,10 @@ class Alternate(cli.TracesTest):
 
     def test_tells_the_ratio_of_each_trace_with_its_interval(self):
         traces = [self.write("steady.trace", _STEADY), self.write("again.trace", _STEADY)]
-        record = os.path.join(self.folder, "record.jsonl")
-        result = self.alternate("--torch-library", _STAND_IN, "--record", record, *traces)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        record = pathlib.Path(self.folder, "record.jsonl")
+        result = self.alternate("--torch-library", _STAND_IN, "--record", str(record), *traces)
         self.assertIn("times mean nothing", result.stdout)
-        with open(record, encoding="utf-8") as lines:
-            [line] = [json.loads(line) for line in lines]
-        rows = line["results"]["traces"]
+        rows = json.loads(record.read_text(encoding="utf-8"))["results"]["traces"]
         self.assertEqual([row["name"] for row in rows], ["steady", "again"])
         for row in rows:
             self.skip_where_every_call_is_long(row)
@@ -43,10 +40,8 @@ class Alternate(cli.TracesTest):
             self.assertIn(row["name"], result.stdout)
 
     def test_a_trace_is_played_on_four_streams(self):
-        result = self.alternate("--torch-library", _STAND_IN, "--json", "--streams", "4",
-                                self.write("steady.trace", _STEADY))
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        results = json.loads(result.stdout)
+        trace = self.write("steady.trace", _STEADY)
+        results = json.loads(self.alternate("--torch-library", _STAND_IN, "--json", "--streams", "4", trace).stdout)
         [row] = results["traces"]
         self.assertEqual(results["streams"], 4)
         self.assertNotIn("failed", row)
@@ -57,7 +52,6 @@ class Alternate(cli.TracesTest):
         large = "".join(f"a {block} {20 * _MIB} 0\n" for block in range(3))
         traces = [self.write("large.trace", large), self.write("steady.trace", _STEADY)]
         result = self.alternate("--torch-library", _STAND_IN, "--json", *traces, COMMPOOL_EMULATOR="memory=128MiB")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         large, steady = json.loads(result.stdout)["traces"]
         self.assertIn("large twice needs", large["failed"])
         self.skip_where_every_call_is_long(steady)
@@ -66,15 +60,8 @@ class Alternate(cli.TracesTest):
     def test_what_it_is_not_for_is_refused_with_the_reason(self):
         trace = self.write("one.trace", "a 1 1 0\n")
         library = ["--torch-library", _STAND_IN]
-        for arguments in ([], [*library, "--mode", "symmetric"],
-                          [*library, "--peers", "torch-native"]):
-            result = self.alternate(*arguments, trace)
-            self.assertEqual(result.returncode, 3, arguments)
+        for arguments in ([], [*library, "--mode", "symmetric"], [*library, "--peers", "torch-native"]):
+            result = self.alternate(*arguments, trace, status=3)
             self.assertIn("refused: --alternate takes turns", result.stdout)
-        result = self.alternate(*library, trace, PYTORCH_CUDA_ALLOC_CONF="")
-        self.assertEqual(result.returncode, 3)
+        result = self.alternate(*library, trace, status=3, PYTORCH_CUDA_ALLOC_CONF="")
         self.assertIn("expandable_segments:True", result.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

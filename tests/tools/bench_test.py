@@ -1,20 +1,14 @@
 """commpool bench hot, threshold, make, growth, memory and sleep: what they print, not how fast it is."""
 
-import json
-import os
-import tempfile
-import unittest
-
 import cli
 
 _QUICK = ["--rounds", "1", "--round-ms", "0.1"]
+_ONE = ["--sizes", "512", "--live", "1", "--threads", "1"]
 
 
-class Hot(unittest.TestCase):
+class Hot(cli.CommandTest):
     def test_tells_sizes_live_blocks_and_threads_beside_mimalloc(self):
-        result = cli.run("bench", "hot", "--json", "--sizes", "512,64M", "--live", "1,10", "--threads", "1,2", *_QUICK)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("bench", "hot", "--sizes", "512,64M", "--live", "1,10", "--threads", "1,2", *_QUICK)
         self.assertGreater(report["mimalloc_pair_ns"], 0)
         for contender in (report, report["mimalloc"]):
             self.assertEqual(sorted(contender["pair_ns"]), ["512", "67108864"])
@@ -24,28 +18,20 @@ class Hot(unittest.TestCase):
 
     def test_replaces_large_blocks_at_random_on_one_stream_and_on_two(self):
         for mode in ("fixed", "expandable"):
-            result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1",
-                             "--mode", mode, *_QUICK)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            report = json.loads(result.stdout)
+            report = self.report("bench", "hot", *_ONE, "--mode", mode, *_QUICK)
             for contender in (report, report["mimalloc"], report["ratio_to"]["mimalloc"]):
                 self.assertEqual(sorted(contender["mix"]), ["1", "2"])
             self.assertGreater(min(report["mix"].values()), 0)
 
     def test_has_pinned_memory_beside_it_and_then_no_mix(self):
-        result = cli.run("bench", "hot", "--json", "--pinned", "--sizes", "4K,64K", "--live", "1", "--threads", "1",
-                         *_QUICK)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("bench", "hot", "--pinned", "--sizes", "4K,64K", "--live", "1", "--threads", "1", *_QUICK)
         self.assertEqual(sorted(report["ratio_to"]["commpool_pinned"]["pair_ns"]), ["4096", "65536"])
         self.assertGreater(min(report["commpool_pinned"]["pair_ns"].values()), 0)
         self.assertEqual(report["mix"], {})
 
     def test_tells_in_which_interval_the_rounds_lie(self):
-        result = cli.run("bench", "hot", "--json", "--sizes", "512,64K", "--live", "1,10", "--threads", "1",
-                         "--route", "none", "--rounds", "3", "--round-ms", "5")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("bench", "hot", "--sizes", "512,64K", "--live", "1,10", "--threads", "1",
+                             "--route", "none", "--rounds", "3", "--round-ms", "5")
         ratios = report["ratio_to"]["mimalloc"]
         to_smallest = report["ratio_to_mimalloc_pair"]
         self.assertEqual(to_smallest["512"], ratios["pair_ns"]["512"])
@@ -53,50 +39,37 @@ class Hot(unittest.TestCase):
         spreads = [ratios["pair_ns"]["512"], to_smallest["65536"], ratios["live"]["1"], ratios["threads"]["1"],
                    report["live_added_ns"]["10"], report["routes"]["none"]["added_spread_ns"]]
         for spread in spreads:
-            self.assertLessEqual(spread["low"], spread["median"])
-            self.assertLessEqual(spread["median"], spread["high"])
+            self.assertTrue(spread["low"] <= spread["median"] <= spread["high"], spread)
         self.assertGreater(ratios["pair_ns"]["512"]["low"], 0)
         self.assertNotIn("1", report["live_added_ns"])
 
     def test_tells_what_each_route_adds_to_a_pair_by_name(self):
         routes = ["nested", "none", "process", "sizes", "stream", "thread"]
-        result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1",
-                         "--route", ",".join(routes), *_QUICK)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        found = json.loads(result.stdout)["routes"]
+        found = self.report("bench", "hot", *_ONE, "--route", ",".join(routes), *_QUICK)["routes"]
         self.assertEqual(sorted(found), routes)
         for name, route in found.items():
             self.assertGreater(min(route["pair_ns"], route["by_name_ns"]), 0, name)
             self.assertEqual(route["scope_ns"] > 0, name != "none", name)
-        self.assertEqual(cli.run("bench", "hot", "--route", "unknown").returncode, 4)
+        self.ends(4, "bench", "hot", "--route", "unknown")
 
     def test_the_table_names_who_is_compared(self):
-        result = cli.run("bench", "hot", "--sizes", "4K", "--live", "10", "--threads", "1", *_QUICK)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "bench", "hot", "--sizes", "4K", "--live", "10", "--threads", "1", *_QUICK)
         for word in ("commpool", "streams may die", "mimalloc", "4 KiB", "10 live", "1 threads", "2 streams"):
             self.assertIn(word, result.stdout)
 
     def test_records_what_it_measured(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "hot.jsonl")
-            cli.run("bench", "hot", "--sizes", "512", "--live", "1", "--threads", "1", "--record", file, *_QUICK)
-            with open(file, encoding="utf-8") as lines:
-                [record] = [json.loads(line) for line in lines]
+        record, _ = self.record("bench", "hot", *_ONE, *_QUICK)
         self.assertIn("512", record["results"]["pair_ns"])
 
     def test_bad_arguments_are_errors(self):
-        for arguments in (["--sizes", "much"], ["--sizes", "0"], ["--threads", "0"], ["--live", "0"],
-                          ["--live-bytes", "-1"], ["--rounds", "0"], ["--mix", "0"], ["--mode", "symmetric"],
-                          ["--sizes", "200G", "--threads", "1"]):
-            self.assertEqual(cli.run("bench", "hot", *arguments, *_QUICK[2:]).returncode, 4, arguments)
+        self.each_ends(4, "bench hot --round-ms 0.1", "--sizes much", "--sizes 0", "--threads 0", "--live 0",
+                       "--live-bytes -1", "--rounds 0", "--mix 0", "--mode symmetric", "--sizes 200G --threads 1")
 
     def test_pytorch_without_a_gpu_is_refused(self):
-        result = cli.run("bench", "hot", "--torch-library", "none.so")
-        self.assertEqual(result.returncode, 3)
-        self.assertIn("refused: ", result.stdout)
+        self.refuses(3, "refused: ", "bench", "hot", "--torch-library", "none.so")
 
 
-class Memory(unittest.TestCase):
+class Memory(cli.CommandTest):
     _KINDS = {"vmm": "cuMemCreate", "cuda": "cuMemAlloc", "nccl": "ncclMemAlloc", "pinned": "cuMemHostAlloc",
               "vmm host-numa": "cuMemCreate"}
     _ON_GPU = [("gpu read", 4 << 20), ("gpu write", 4 << 20), ("gpu read", 4096), ("gpu write", 4096)]
@@ -104,9 +77,7 @@ class Memory(unittest.TestCase):
     _ON_CPU = [("cpu read", 4 << 20), ("cpu write", 4 << 20), ("cpu load", 8)]
 
     def measure(self, machine):
-        result = cli.run("bench", "memory", "--bytes", "4M", "--rounds", "1", "--json", COMMPOOL_EMULATOR=machine)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("bench", "memory", "--bytes", "4M", "--rounds", "1", COMMPOOL_EMULATOR=machine)
         self.assertTrue(report["emulated"])
         return report
 
@@ -136,8 +107,8 @@ class Memory(unittest.TestCase):
         self.assertEqual(self.uses_of(self.measure("machine=apart"), "vmm"), self._ON_GPU)
 
     def test_sets_pinned_memory_beside_host_memory_that_the_driver_denies(self):
-        report = self.measure("machine=one,host_numa=denied")
-        calls = {row["raw_call"] for row in report["rows"] if row["memory"] == "vmm host-numa"}
+        rows = self.measure("machine=one,host_numa=denied")["rows"]
+        calls = {row["raw_call"] for row in rows if row["memory"] == "vmm host-numa"}
         self.assertEqual(calls, {"cuMemHostAlloc"})
 
     def test_says_why_a_kind_is_not_here(self):
@@ -146,21 +117,17 @@ class Memory(unittest.TestCase):
         self.assertIn("needs NCCL 2.19", refused["reason"])
 
     def test_the_table_says_that_the_emulator_tells_no_speed(self):
-        result = cli.run("bench", "memory", "--bytes", "2M", "--rounds", "1", COMMPOOL_EMULATOR="machine=one")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "bench", "memory", "--bytes", "2M", "--rounds", "1", COMMPOOL_EMULATOR="machine=one")
         self.assertIn("nothing here tells how fast memory is", result.stdout)
         self.assertRegex(result.stdout, r"(?m)^# vmm host-numa: host NUMA node 0, .*, node as its handles say$")
 
     def test_bad_arguments_are_errors(self):
-        for arguments in (["--bytes", "much"], ["--bytes", "900G"], ["--rounds", "0"]):
-            self.assertEqual(cli.run("bench", "memory", *arguments).returncode, 4, arguments)
+        self.each_ends(4, "bench memory", "--bytes much", "--bytes 900G", "--rounds 0")
 
 
-class Growth(unittest.TestCase):
+class Growth(cli.CommandTest):
     def test_makes_the_raw_calls_and_no_other_for_one_two_and_four_devices(self):
-        result = cli.run("bench", "growth", "--bytes", "24M", "--page", "2M", "--rounds", "2", "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        rows = json.loads(result.stdout)["rows"]
+        rows = self.report("bench", "growth", "--bytes", "24M", "--page", "2M", "--rounds", "2")["rows"]
         kinds = (("segment", 1), ("again", 1), ("pages", 12))
         self.assertEqual([(row["of"], row["devices"], row["pages"]) for row in rows],
                          [(of, devices, pages) for devices in (1, 2, 4) for of, pages in kinds])
@@ -176,9 +143,7 @@ class Growth(unittest.TestCase):
 
     def test_shows_where_a_pools_time_goes(self):
         arguments = ["--bytes", "8M", "--page", "2M", "--rounds", "2", "--calls"]
-        result = cli.run("bench", "growth", *arguments, "--json", COMMPOOL_EMULATOR="devices=1")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        segment, again, pages = json.loads(result.stdout)["rows"]
+        segment, again, pages = self.report("bench", "growth", *arguments, COMMPOOL_EMULATOR="devices=1")["rows"]
         for row in (segment, again, pages):
             for whose in ("pool", "raw"):
                 self.assertLessEqual({"cuMemCreate", "cuMemMap", "cuMemSetAccess"}, set(row[whose + "_us_by_call"]))
@@ -190,29 +155,21 @@ class Growth(unittest.TestCase):
         self.assertEqual(table.count("outside"), 3, table)
 
     def test_the_table_and_the_record_hold_the_same(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "growth.jsonl")
-            result = cli.run("bench", "growth", "--bytes", "8M", "--page", "2M", "--rounds", "1", "--record", file,
-                             COMMPOOL_EMULATOR="devices=1")
-            with open(file, encoding="utf-8") as lines:
-                [record] = [json.loads(line) for line in lines]
+        record, result = self.record("bench", "growth", "--bytes", "8M", "--page", "2M", "--rounds", "1",
+                                     COMMPOOL_EMULATOR="devices=1")
         self.assertEqual(len(record["results"]["rows"]), 3)
         self.assertEqual([line.split()[0] for line in result.stdout.splitlines() if not line.startswith("#")],
                          ["of", "segment", "again", "pages"])
 
     def test_bad_arguments_are_errors(self):
-        for arguments in (["--bytes", "much"], ["--page", "1"], ["--rounds", "0"], ["--bytes", "1024G"],
-                          ["--seconds", "-1"]):
-            self.assertEqual(cli.run("bench", "growth", *arguments).returncode, 4, arguments)
+        self.each_ends(4, "bench growth", "--bytes much", "--page 1", "--rounds 0", "--bytes 1024G", "--seconds -1")
 
 
-class Sleep(unittest.TestCase):
+class Sleep(cli.CommandTest):
     _SMALL = ["--bytes", "64M", "--kept", "64M", "--blocks", "10", "--rounds", "2"]
 
     def test_shows_where_waking_what_was_kept_spends_its_time(self):
-        result = cli.run("bench", "sleep", "--json", *self._SMALL)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("bench", "sleep", *self._SMALL)
         self.assertEqual([row["what"] for row in report["rows"]],
                          ["raw driver calls", "pool", "copy, pinned", "copy, 4 streams", "copy, new memory",
                           "pool, kept", "pinning", "a call a block", "pool of blocks"])
@@ -222,11 +179,6 @@ class Sleep(unittest.TestCase):
         self.assertNotIn("cuMemAllocHost", calls)  # of falling asleep
 
     def test_the_table_ends_with_the_shares(self):
-        result = cli.run("bench", "sleep", *self._SMALL)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "bench", "sleep", *self._SMALL)
         self.assertRegex(result.stdout, r"# waking what was kept, milliseconds in .*cuStreamSynchronize [\d.]+")
         self.assertRegex(result.stdout.splitlines()[-1], r"kept at [\d.]+ \(down\) and [\d.]+ \(up\) of the copy's")
-
-
-if __name__ == "__main__":
-    unittest.main()

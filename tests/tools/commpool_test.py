@@ -2,87 +2,65 @@
 
 import json
 import os
-import subprocess
+import pathlib
 import tempfile
-import unittest
 
 import cli
 import subcommands
 
-_CLI = os.path.abspath("tools/cli/commpool")
-_RANKS = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "4"]
 
-
-def run(*arguments, ranks=False, **variables):
-    environment = {**os.environ, "COMMPOOL_DRIVER": "emulated", **variables}
-    command = (_RANKS if ranks else []) + [_CLI, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-
-
-class Info(unittest.TestCase):
+class Info(cli.CommandTest):
     def test_names_devices_and_says_why_a_backing_cannot(self):
-        info = json.loads(run("info", "--json", COMMPOOL_EMULATOR="devices=2").stdout)
+        info = self.report("info", COMMPOOL_EMULATOR="devices=2")
         self.assertEqual([device["reaches"] for device in info["devices"]], [[1], [0]])
         refused = [row for row in info["backings"] if not row["make"]["available"]]
         self.assertTrue(refused)
-        for row in refused:
-            self.assertTrue(row["make"]["reason"])
+        self.assertTrue(all(row["make"]["reason"] for row in refused), refused)
 
     def test_draws_links_and_nodes_of_two_islands(self):
-        result = run("info", COMMPOOL_EMULATOR="machine=islands")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "info", COMMPOOL_EMULATOR="machine=islands")
         self.assertRegex(result.stdout, r"\n +3  =0  =0  =0   \\   \.   \.   \.   \.  host 0\n")
         self.assertRegex(result.stdout, r"\n +4   \.   \.   \.   \.   \\  =0  =0  =0  host 1\n")
 
     def test_names_the_nodes_of_coherent_devices(self):
-        first = json.loads(run("info", "--json", COMMPOOL_EMULATOR="machine=grace").stdout)["devices"][0]
+        first = self.report("info", COMMPOOL_EMULATOR="machine=grace")["devices"][0]
         self.assertEqual((first["host_numa_node"], first["own_numa_node"], first["coherent"]), (0, 2, True))
         self.assertEqual(first["links"][0], {"to": 1, "is": "atomics", "rank": 0})
-        self.assertIn("host 0, its own 2, uses the host's pages", run("info", COMMPOOL_EMULATOR="machine=grace").stdout)
+        table = self.ends(0, "info", COMMPOOL_EMULATOR="machine=grace").stdout
+        self.assertIn("host 0, its own 2, uses the host's pages", table)
 
     def test_draws_no_links_where_there_are_none(self):
-        self.assertRegex(run("info", COMMPOOL_EMULATOR="machine=apart").stdout, r"\n +0   \\   \.   \.   \.  host 0\n")
-        self.assertRegex(run("info", COMMPOOL_EMULATOR="machine=one").stdout, r"\n +0   \\  host 0\n")
+        for machine, row in (("apart", r"\n +0   \\   \.   \.   \.  host 0\n"), ("one", r"\n +0   \\  host 0\n")):
+            self.assertRegex(self.ends(0, "info", COMMPOOL_EMULATOR=f"machine={machine}").stdout, row)
 
     def test_says_what_the_environment_sets_and_where_it_came_from(self):
-        info = run("info", "--json", COMMPOOL_CONF="gradients.limit:2GiB,pooled")
-        settings = json.loads(info.stdout)["configuration"]
+        settings = self.report("info", COMMPOOL_CONF="gradients.limit:2GiB,pooled")["configuration"]
         self.assertIn({"pool": "gradients", "key": "limit", "value": "2GiB",
                        "source": "COMMPOOL_CONF gradients.limit:2GiB"}, settings)
         self.assertIn({"pool": "", "key": "segment", "value": "256MiB", "source": "COMMPOOL_CONF pooled"}, settings)
         self.assertIn({"pool": "", "key": "deadline", "value": "60s", "source": "default"}, settings)
-        table = run("info", COMMPOOL_CONF="gradients.limit:2GiB").stdout
+        table = cli.run("info", COMMPOOL_CONF="gradients.limit:2GiB").stdout
         self.assertRegex(table, r"gradients\.limit +2GiB +COMMPOOL_CONF gradients\.limit:2GiB")
 
     def test_takes_names_that_are_no_utf8(self):
-        result = run("info", "--json", COMMPOOL_CONF=os.fsdecode(b"grad\xffients.limit:2GiB"))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        pools = {setting["pool"] for setting in json.loads(result.stdout)["configuration"]}
+        info = self.report("info", COMMPOOL_CONF=os.fsdecode(b"grad\xffients.limit:2GiB"))
+        pools = {setting["pool"] for setting in info["configuration"]}
         self.assertTrue([pool for pool in pools if pool.startswith("grad")], pools)
 
     def test_fails_where_nothing_takes_what_it_says(self):
-        for line in (["info"], ["info", "--json"], ["--help"]):
-            with self.subTest(line=line), open("/dev/full", "w") as full:
-                environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
-                result = subprocess.run([_CLI, *line], env=environment, stdout=full, stderr=subprocess.PIPE, text=True,
-                                        timeout=120)
-                self.assertEqual(result.returncode, 4, result.stderr)
-                self.assertIn("commpool: cannot write to stdout: No space left on device", result.stderr)
-        result = run("info", "--record", "/dev/full")
-        self.assertEqual(result.returncode, 4, result.stderr)
-        self.assertIn("cannot write /dev/full", result.stderr)
+        for line in ("info", "info --json", "--help"):
+            with self.subTest(line=line):
+                self.refuses(4, "commpool: cannot write to stdout: No space left on device",
+                             "-c", f"{cli.CLI} {line} >/dev/full", program="sh")
+        self.refuses(4, "cannot write /dev/full", "info", "--record", "/dev/full")
 
     def test_says_what_to_do_without_a_driver(self):
-        result = run("info", COMMPOOL_DRIVER="cuda", CUDA_VISIBLE_DEVICES="")
-        self.assertEqual(result.returncode, 4)
-        self.assertIn("commpool emulate -- PROGRAM", result.stderr)
+        self.refuses(4, "commpool emulate -- PROGRAM", "info", COMMPOOL_DRIVER="cuda", CUDA_VISIBLE_DEVICES="")
 
 
-class AllReduce(unittest.TestCase):
+class AllReduce(cli.CommandTest):
     def test_four_ranks_agree_on_right_sums_in_windows(self):
-        result = run("allreduce", "--register", "window", "--bytes", "8K:1M", "--check", "--json", ranks=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("allreduce", "--register", "window", "--bytes", "8K:1M", "--check", ranks=4)
         self.assertEqual(sorted(report), ["backing", "driver", "location", "ranks", "registration_asked", "rows"])
         self.assertEqual(report["ranks"], 4)
         self.assertEqual([row["bytes"] for row in report["rows"]], [8192 << shift for shift in range(8)])
@@ -92,111 +70,85 @@ class AllReduce(unittest.TestCase):
             self.assertEqual((row["wrong"], row["registration_used"]), (0, "window"))
 
     def test_a_local_registration_is_used_where_nccl_can(self):
-        result = run("allreduce", "--register", "local", "--bytes", "8M", "--check", "--json", ranks=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(json.loads(result.stdout)["rows"][0]["registration_used"], "local")
+        report = self.report("allreduce", "--register", "local", "--bytes", "8M", "--check", ranks=4)
+        self.assertEqual(report["rows"][0]["registration_used"], "local")
 
     def test_a_window_that_is_not_used_is_told(self):
-        result = run("allreduce", "--register", "window", "--bytes", "8K")  # alone there is nobody to share it with
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("not used", result.stderr)
+        # Alone there is nobody to share it with.
+        self.refuses(2, "not used", "allreduce", "--register", "window", "--bytes", "8K")
 
     def test_impossible_combinations_are_refused_with_the_reason(self):
-        for arguments, reason in (
-            (["--backing", "cuda", "--register", "window"], "cudaMalloc"),
-            (["--backing", "nccl", "--location", "host-numa"], "needs one of vmm, pinned"),
-            (["--location", "host-numa", "--register", "window"], "2.30.3"),
-        ):
-            result = run("allreduce", "--bytes", "8K", *arguments)
-            self.assertEqual(result.returncode, 3, arguments)
-            self.assertIn("refused: ", result.stdout)
-            self.assertIn(reason, result.stdout)
+        for arguments, reason in (("--backing cuda --register window", "cudaMalloc"),
+                                  ("--backing nccl --location host-numa", "needs one of vmm, pinned"),
+                                  ("--location host-numa --register window", "2.30.3")):
+            said = self.ends(3, "allreduce", "--bytes", "8K", *arguments.split()).stdout
+            self.assertIn("refused: ", said)
+            self.assertIn(reason, said)
 
     def test_windows_of_host_memory_serve_no_collective(self):
-        result = run("allreduce", "--location", "host-numa", "--register", "window", "--bytes", "8K",
-                     COMMPOOL_EMULATOR="nccl=2.30.7")
-        self.assertEqual(result.returncode, 3)
-        self.assertIn("no collective of NCCL uses a window of host memory", result.stdout)
+        self.refuses(3, "no collective of NCCL uses a window of host memory", "allreduce", "--location", "host-numa",
+                     "--register", "window", "--bytes", "8K", COMMPOOL_EMULATOR="nccl=2.30.7")
 
     def test_windows_need_nccl_2_27(self):
-        result = run("allreduce", "--bytes", "8K", "--register", "window", COMMPOOL_EMULATOR="nccl=2.19.3")
-        self.assertEqual(result.returncode, 3)
-        self.assertIn("2.19.3", result.stdout)
+        self.refuses(3, "2.19.3", "allreduce", "--bytes", "8K", "--register", "window", COMMPOOL_EMULATOR="nccl=2.19.3")
 
     def test_bad_arguments_are_errors(self):
-        for arguments in (["--bytes", "64M:8K"], ["--bytes", "much"], ["--backing", "gold"], ["--unknown"],
-                          ["--backing", "1"], ["--iterations", "0"], ["--iterations", "-3"], ["--iterations", "few"]):
-            self.assertEqual(run("allreduce", *arguments).returncode, 4, arguments)
+        self.each_ends(4, "allreduce", "--bytes 64M:8K", "--bytes much", "--backing gold", "--unknown", "--backing 1",
+                       "--iterations 0", "--iterations -3", "--iterations few")
 
     def test_a_word_that_is_none_of_the_known_ones_is_told_with_them(self):
-        self.assertIn("gold is none of cuda|nccl|pinned|vmm", run("allreduce", "--backing", "gold").stderr)
+        self.refuses(4, "gold is none of cuda|nccl|pinned|vmm", "allreduce", "--backing", "gold")
 
     def test_a_local_registration_that_was_not_used_says_why(self):
-        for arguments, options, reason in (
-            (["--bytes", "8K"], {}, "nobody to send to"),
-            (["--bytes", "8K"], {"ranks": True}, "protocol SIMPLE alone"),
-            (["--bytes", "8M", "--backing", "cuda"], {"ranks": True}, "NCCL_LEGACY_CUDA_REGISTER=1"),
-        ):
-            result = run("allreduce", "--register", "local", *arguments, **options)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("local was asked for and not used", result.stderr)
-            self.assertIn(reason, result.stderr)
+        for arguments, ranks, reason in (("--bytes 8K", None, "nobody to send to"),
+                                         ("--bytes 8K", 4, "protocol SIMPLE alone"),
+                                         ("--bytes 8M --backing cuda", 4, "NCCL_LEGACY_CUDA_REGISTER=1")):
+            said = self.ends(0, "allreduce", "--register", "local", *arguments.split(), ranks=ranks).stderr
+            self.assertIn("local was asked for and not used", said)
+            self.assertIn(reason, said)
 
     def test_a_local_registration_that_was_used_needs_no_word(self):
-        result = run("allreduce", "--register", "local", "--bytes", "8M", ranks=True)
-        self.assertNotIn("not used", result.stderr)
+        said = self.ends(0, "allreduce", "--register", "local", "--bytes", "8M", ranks=4).stderr
+        self.assertNotIn("not used", said)
 
     def test_one_rank_is_one(self):
-        self.assertIn("# 1 rank, ", run("allreduce", "--bytes", "8K").stdout)
-        self.assertIn("# 4 ranks, ", run("allreduce", "--bytes", "8K", ranks=True).stdout)
+        self.assertIn("# 1 rank, ", cli.run("allreduce", "--bytes", "8K").stdout)
+        self.assertIn("# 4 ranks, ", cli.run("allreduce", "--bytes", "8K", ranks=4).stdout)
 
     def test_a_rank_without_a_gpu_is_told_so(self):
-        result = run("allreduce", "--bytes", "8K", ranks=True, COMMPOOL_EMULATOR="devices=2")
-        self.assertEqual(result.returncode, 4)
+        result = self.ends(4, "allreduce", "--bytes", "8K", ranks=4, COMMPOOL_EMULATOR="devices=2")
         said = [line for line in result.stderr.splitlines() if line.startswith(("commpool ", "NCCL "))]
         self.assertEqual(said, ["commpool allreduce: rank 2 has no GPU of its own: there are 2 on its host; "
                                 "start one rank a GPU"])
 
 
-class Record(unittest.TestCase):
+class Record(cli.CommandTest):
     def test_appends_a_line_for_each_run(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "results.jsonl")
-            for _ in range(2):
-                run("allreduce", "--bytes", "8K", "--record", file)
-            with open(file, encoding="utf-8") as lines:
-                records = [json.loads(line) for line in lines]
-        self.assertEqual(len(records), 2)
-        self.assertEqual(sorted(records[0]), ["command", "date", "machine", "results"])
-        self.assertIn("--bytes 8K", records[0]["command"])
+        file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "results.jsonl")
+        for _ in range(2):
+            self.ends(0, "allreduce", "--bytes", "8K", "--record", str(file))
+        first, _ = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        self.assertEqual(sorted(first), ["command", "date", "machine", "results"])
+        self.assertIn("--bytes 8K", first["command"])
 
     def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(self):
-        result = run("allreduce", "--bytes", "8K", "--record", "/nowhere/results.jsonl")
-        self.assertEqual(result.returncode, 4)
+        result = self.ends(4, "allreduce", "--bytes", "8K", "--record", "/nowhere/results.jsonl")
         self.assertIn("cannot write /nowhere/results.jsonl: No such file or directory", result.stderr)
         self.assertEqual(result.stdout, "")
 
 
-class CommandLine(unittest.TestCase):
+class CommandLine(cli.CommandTest):
     def test_tells_its_version_and_the_librarys(self):
-        result = run("--version")
-        self.assertEqual(result.returncode, 0)
         version = r"\d+[.]\d+[.]\d+"
-        self.assertRegex(result.stdout, rf"^commpool {version}, library {version}\n$")
+        self.assertRegex(self.ends(0, "--version").stdout, rf"^commpool {version}, library {version}\n$")
 
     def test_an_unknown_subcommand_is_named_with_those_that_there_are(self):
-        for arguments, words in (([], "there is no foo, the nearest is info; there are info, allreduce, "),
-                                 (["bench"], "there is no foo, the nearest is hot; there are growth, hot, ")):
-            result = run(*arguments, "foo")
-            self.assertEqual(result.returncode, 4)
-            self.assertIn(words, result.stderr)
+        self.refuses(4, "there is no foo, the nearest is info; there are info, allreduce, ", "foo")
+        self.refuses(4, "there is no foo, the nearest is hot; there are growth, hot, ", "bench", "foo")
 
     def test_no_subcommand_is_answered_with_those_that_there_are(self):
-        for arguments, words in (([], "commpool: say what to do; there are info, "),
-                                 (["bench"], "bench: say what to do; there are growth, ")):
-            result = run(*arguments)
-            self.assertEqual(result.returncode, 4)
-            self.assertIn(words, result.stderr)
+        self.refuses(4, "commpool: say what to do; there are info, ")
+        self.refuses(4, "bench: say what to do; there are growth, ", "bench")
 
     def test_wrong_variables_are_refused_with_the_known_values(self):
         for variable, words in (("COMMPOOL_LOG", "error, warning, info or debug"),
@@ -204,12 +156,12 @@ class CommandLine(unittest.TestCase):
                                 ("COMMPOOL_INTERFACE", "name an interface of this host"),
                                 ("COMMPOOL_CONF", "the known ones are backing, mode, moves, grants, limit"),
                                 ("COMMPOOL_EMULATOR", "devices")):
-            result = run("info", **{variable: "foo"})
+            result = cli.run("info", **{variable: "foo"})
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(words, result.stderr, variable)
 
 
-class OnATerminal(unittest.TestCase):
+class OnATerminal(cli.CommandTest):
     def test_long_work_says_how_far_it_is_and_clears_the_line(self):
         one_round = ["--rounds", "1", "--round-ms", "0.01"]
         for arguments, words in ((["allreduce", "--bytes", "8K:16K"], "row 1 of 2: 16 KiB"),
@@ -223,31 +175,28 @@ class OnATerminal(unittest.TestCase):
             self.assertTrue(text.endswith("\r\033[K"), repr(text))
 
     def test_a_file_gets_no_such_line(self):
-        self.assertEqual(run("allreduce", "--bytes", "8K").stderr, "")
+        self.assertEqual(cli.run("allreduce", "--bytes", "8K").stderr, "")
 
 
-class Quickstart(unittest.TestCase):
+class Quickstart(cli.CommandTest):
     def test_its_program_runs_the_main_job(self):
-        program = os.path.abspath("tools/cli/quickstart")
-        environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
-        result = subprocess.run([*_RANKS, program, "allreduce", "--register", "window", "--bytes", "8K", "--check"],
-                                env=environment, capture_output=True, text=True, timeout=120)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "allreduce", "--register", "window", "--bytes", "8K", "--check", ranks=4,
+                           program=os.path.abspath("tools/cli/quickstart"))
         self.assertIn("window", result.stdout.splitlines()[-1])
 
 
-class Emulate(unittest.TestCase):
+class Emulate(cli.CommandTest):
     def test_starts_the_program_with_its_arguments_and_takes_its_exit_code(self):
         script = 'echo "$1 $2"; exit 7'
-        result = run("emulate", "--", "sh", "-c", script, "name", "--of=mine", "--", COMMPOOL_DRIVER="auto")
-        self.assertEqual((result.returncode, result.stdout), (7, "--of=mine --\n"))
+        result = self.ends(7, "emulate", "--", "sh", "-c", script, "name", "--of=mine", "--", COMMPOOL_DRIVER="auto")
+        self.assertEqual(result.stdout, "--of=mine --\n")
 
     def test_says_when_operations_of_torch_run(self):
         for declared, wanted in (("", "kernels=none"), ("devices=2", "devices=2,kernels=none")):
-            result = run("emulate", "--kernels", "none", "--", "sh", "-c", "echo $COMMPOOL_EMULATOR",
-                         COMMPOOL_EMULATOR=declared)
+            result = cli.run("emulate", "--kernels", "none", "--", "sh", "-c", "echo $COMMPOOL_EMULATOR",
+                             COMMPOOL_EMULATOR=declared)
             self.assertEqual((result.returncode, result.stdout), (0, wanted + "\n"), result.stderr)
-        self.assertIn("later|now|none", run("emulate", "--kernels", "never", "--", "true").stderr)
+        self.assertIn("later|now|none", cli.run("emulate", "--kernels", "never", "--", "true").stderr)
 
     def test_a_program_opens_the_emulated_libraries_by_their_usual_names(self):
         script = ("import ctypes; version = ctypes.c_int(); count = ctypes.c_int(); "
@@ -256,34 +205,26 @@ class Emulate(unittest.TestCase):
                   "print(cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), count.value, "
                   "ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(version)), version.value, "
                   "runtime.cudaGetDevice(ctypes.byref(count)), count.value)")
-        result = run("emulate", "--", "python3", "-c", script, COMMPOOL_EMULATOR="devices=3")
+        result = cli.run("emulate", "--", "python3", "-c", script, COMMPOOL_EMULATOR="devices=3")
         self.assertEqual((result.returncode, result.stdout), (0, "0 0 3 0 22809 0 2\n"), result.stderr)
 
     def test_commpool_in_the_program_is_on_the_emulator_too(self):
-        result = run("emulate", "--", _CLI, "info", "--json", COMMPOOL_DRIVER="cuda")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("emulated", json.loads(result.stdout)["driver"])
+        self.assertIn("emulated", self.report("emulate", "--", cli.CLI, "info", COMMPOOL_DRIVER="cuda")["driver"])
 
     def test_a_program_that_cannot_be_started_is_told(self):
-        for arguments, words in (([], "say which program"), (["--"], "say which program"),
-                                 (["--", "/nowhere"], "cannot start /nowhere: No such file")):
-            result = run("emulate", *arguments)
-            self.assertEqual(result.returncode, 4)
-            self.assertIn(words, result.stderr)
+        self.refuses(4, "say which program", "emulate")
+        self.refuses(4, "say which program", "emulate", "--")
+        self.refuses(4, "cannot start /nowhere: No such file", "emulate", "--", "/nowhere")
 
 
 _BENCHES = ("growth", "hot", "memory", "sleep", "registration", "agreement")
 
 
-class EverySubcommand(subcommands.Checks, unittest.TestCase):
+class EverySubcommand(subcommands.Checks, cli.CommandTest):
     program = cli.CLI
     commands = (["info"], ["allreduce"], ["advise"], ["audit"], ["run"], ["replay"], ["share"], ["import"], ["report"],
                 *(["bench", name] for name in _BENCHES))
     only_help = ([], ["bench"], ["emulate"])
 
     def test_choices_are_words(self):
-        self.assertIn("--register local|none|window", run("allreduce", "--help").stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertIn("--register local|none|window", cli.run("allreduce", "--help").stdout)

@@ -4,7 +4,6 @@ import hashlib
 import os
 import pathlib
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -27,24 +26,22 @@ echo 3 passed, 0 failed
 class EachCommit(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name).resolve()
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
         self.checkout = self.folder / "checkout"
         self.queries = self.folder / "queries"
         self.queries.touch()
         self.environment = dict(os.environ, QUERIES=str(self.queries), COMMPOOL_CACHE=str(self.folder / "cache"),
-                                BAZEL=str(self.program(self.folder / "bazel", BAZEL)), HOME=str(self.folder))
+                                BAZEL=str(self.write(self.folder / "bazel", BAZEL, 0o755)), HOME=str(self.folder))
         for role in ("AUTHOR", "COMMITTER"):
             self.environment.update({f"GIT_{role}_NAME": "A", f"GIT_{role}_EMAIL": "a@b"})
         self.git("init", "--quiet", str(self.checkout), at=self.folder)
-        self.program(self.checkout / "tools/check", CHECK)
+        self.write(self.checkout / "tools/check", CHECK, 0o755)
         self.base = self.commit("Begin", {"BUILD": "", "a/BUILD": "", "a/b.cc": "", "README.md": ""})
 
-    def program(self, path, text):
+    def write(self, path, text, mode=0o644):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        path.chmod(mode)
         return path
 
     def git(self, *arguments, at=None):
@@ -53,9 +50,7 @@ class EachCommit(unittest.TestCase):
 
     def commit(self, subject, texts):
         for name, text in texts.items():
-            path = self.checkout / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            self.write(self.checkout / name, text)
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", subject)
         return self.git("rev-parse", "HEAD").strip()
@@ -116,7 +111,3 @@ class EachCommit(unittest.TestCase):
 
     def test_no_commit_is_no_success(self):
         self.assertEqual(self.check_each(), (1, ["0 passed, 0 failed"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

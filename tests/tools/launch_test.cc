@@ -18,6 +18,14 @@ class StagedLaunch : public testing::ConformanceTest {
   }
   // The fixture's check of leaks comes next.
   void TearDown() override { FreeFinishedLaunches(); }
+  Status LaunchOver(CUdeviceptr memory) const {
+    return Launch(staged_, nullptr, {{memory, kBytes}}, {{memory, kBytes}}, Copy);
+  }
+  // Launches over the memory, and waits for it.
+  void Finish(CUdeviceptr memory) const {
+    ASSERT_TRUE(LaunchOver(memory).ok());
+    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  }
   static void Copy(const std::vector<const void*>& reads, const std::vector<void*>& writes) {
     std::memcpy(writes.at(0), reads.at(0), kBytes);
   }
@@ -41,18 +49,14 @@ TEST_F(StagedLaunch, CopiesOutRunsAndCopiesBack) {
 TEST_F(StagedLaunch, FreesTheCopiesOfFinishedLaunches) {
   const CUdeviceptr memory = Allocate(kBytes);
   const uint64_t freed = testing::CallCount("cuMemFreeHost");
-  for (int round = 0; round < 3; ++round) {
-    ASSERT_TRUE(Launch(staged_, nullptr, {{memory, kBytes}}, {{memory, kBytes}}, Copy).ok());
-    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  }
+  for (int round = 0; round < 3; ++round) Finish(memory);
   EXPECT_GE(testing::CallCount("cuMemFreeHost"), freed + 4);
 }
 
 TEST_F(StagedLaunch, FreesTheCopiesOfTheLastOneWhenAsked) {
   const std::vector<std::string> leaks = testing::EmulatorLeaks();
   const CUdeviceptr memory = Allocate(kBytes);
-  ASSERT_TRUE(Launch(staged_, nullptr, {{memory, kBytes}}, {{memory, kBytes}}, Copy).ok());
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Finish(memory);
   FreeFinishedLaunches();
   ASSERT_EQ(testing::EmulatorLeaks().size(), leaks.size() + 1) << "the block itself";
 }
@@ -69,8 +73,7 @@ TEST_F(StagedLaunch, FreesCopiesInTheContextTheyWereMadeIn) {
   const CUdeviceptr memory = Allocate(kBytes);
   CUcontext made_in = nullptr;
   ASSERT_EQ(cuda().cuCtxGetCurrent(&made_in), CUDA_SUCCESS);
-  ASSERT_TRUE(Launch(staged_, nullptr, {{memory, kBytes}}, {{memory, kBytes}}, Copy).ok());
-  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Finish(memory);
   const PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
   {
     const ContextGuard current(driver(), other);
@@ -97,7 +100,7 @@ TEST_F(StagedLaunch, LeavesNothingWhereAStepFails) {
                                    {.call = "cuLaunchHostFunc", .result = CUDA_ERROR_UNKNOWN, .skip = 1}};
   for (const testing::Fault& fault : faults) {
     const testing::InjectedFault injected(fault);
-    const Status status = Launch(staged_, nullptr, {{memory, kBytes}}, {{memory, kBytes}}, Copy);
+    const Status status = LaunchOver(memory);
     EXPECT_NE(status.message().find(fault.call), std::string::npos) << status.message();
     EXPECT_EQ(testing::EmulatorLeaks(), leaks) << fault.call;
   }

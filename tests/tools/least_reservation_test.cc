@@ -34,17 +34,14 @@ TEST(LeastReservation, CarriesTheTraceInARealPool) {
   EXPECT_GT(least, trace.peak_requested_bytes);
   EXPECT_LT(least, 2 * trace.peak_requested_bytes);
   EXPECT_EQ(least % (2 * kMiB), 0u);
-  const Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kMeasured);
-  ASSERT_TRUE(device.ok()) << device.status().message();
-  PoolChoice choice{.mode = ReplayMode::kSymmetric, .reserve_bytes = least};
-  const Result<ReplayMeasures> enough = ReplayInPool(**device, trace, choice);
-  ASSERT_TRUE(enough.ok()) << enough.status().message();
-  EXPECT_EQ(enough->costs.reserves, 0u);
-  EXPECT_EQ(enough->peak_reserved_bytes, least);
-  choice.reserve_bytes = least - 2 * kMiB;
-  const Result<ReplayMeasures> less = ReplayInPool(**device, trace, choice);
-  ASSERT_TRUE(less.ok()) << less.status().message();
-  EXPECT_GT(less->costs.reserves, 0u);
+  const std::unique_ptr<SoloDevice> device = SoloDevice::Open(1, DriverTimes::kMeasured).value();
+  const auto replay = [&](uint64_t reserve) {
+    return ReplayInPool(*device, trace, {.mode = ReplayMode::kSymmetric, .reserve_bytes = reserve}).value();
+  };
+  const ReplayMeasures enough = replay(least);
+  EXPECT_EQ(enough.costs.reserves, 0u);
+  EXPECT_EQ(enough.peak_reserved_bytes, least);
+  EXPECT_GT(replay(least - 2 * kMiB).costs.reserves, 0u);
 }
 
 TEST(LeastReservation, IsThePeakWhereNothingIsLost) {

@@ -44,7 +44,3 @@ class MemoryOfPrograms(unittest.TestCase):
                                   ("import os; os.abort()", None, "status -6"), ("", None, "status 0")):
             said = memory_of_programs.run([sys.executable, "-c", code])
             self.assertEqual((said.get("loss"), said.get("error")), (loss, error), code)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -13,6 +13,7 @@ from known import KnownFaults
 from scratch import Scratch
 from switched_judge import FailingTests, SwitchedJudge
 
+HEAP = "src/library/engine/heap.cc"
 SOURCE = """\
 int Clamp(int value, int least, int most) {
   if (value > most) return most;
@@ -65,12 +66,10 @@ class Known(unittest.TestCase):
         self.assertIsNone(known.reason(Fault("b.cc", 7, "dropped", "  Reserve(n);", "  (void)0;")))
 
     def test_an_entry_without_a_reason_is_refused(self):
-        with self.assertRaises(ValueError):
-            KnownFaults("a.cc: Reserve(n); -> (void)0;\n")
+        self.assertRaises(ValueError, KnownFaults, "a.cc: Reserve(n); -> (void)0;\n")
 
     def test_an_entry_that_names_a_line_and_no_change_is_refused(self):
-        with self.assertRaises(ValueError):
-            KnownFaults("a.cc: Reserve(n);\n  It would match nothing.\n")
+        self.assertRaises(ValueError, KnownFaults, "a.cc: Reserve(n);\n  It would match nothing.\n")
 
     def test_an_entry_that_the_sources_no_longer_have_is_named(self):
         known = KnownFaults("a.cc: *\n  Checks.\nb.cc: Gone(); -> (void)0;\n  Was slow.\n")
@@ -80,18 +79,22 @@ class Known(unittest.TestCase):
         KnownFaults(pathlib.Path("tools/mutation/known_faults.txt").read_text(encoding="utf-8"))
 
 
-class OfOneProgram(unittest.TestCase):
+class Foldered(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+
+class OfOneProgram(Foldered):
     """A checkout of one source and one test, which asks for the upper bound alone."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name, "checkout")
+        super().setUp()
+        self.root = self.folder / "checkout"
         self.root.mkdir()
         (self.root / "clamp.cc").write_text(SOURCE)
         (self.root / "clamp_test.cc").write_text(TEST_OF_MOST)
         subprocess.run(["git", "init", "--quiet", self.root], check=True)
-        self.scratch = Scratch(self.root, pathlib.Path(folder.name, "scratch"))
+        self.scratch = Scratch(self.root, self.folder / "scratch")
         self.said = []
 
     def judge(self, fault):
@@ -184,16 +187,14 @@ class SwitchedLines(unittest.TestCase):
         self.assertIsNone(self.switched("      Call(a == b,\n", "negated"))
 
 
-class OfOneBuild(unittest.TestCase):
+class OfOneBuild(Foldered):
     """A source with all its switches, as a program that prints what it clamps."""
 
     SOURCE = ("#include <cstdio>\nnamespace a {\n" + SOURCE +
               "}\nint main() { std::printf(\"%d\", a::Clamp(9, 0, 5)); }\n")
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.faults = faults_of("a.cc", self.SOURCE)
         self.switches = switches.Switches(self.faults)
 
@@ -203,16 +204,20 @@ class OfOneBuild(unittest.TestCase):
         subprocess.run(["g++", "-std=c++20", "-Wall", "-Werror", "-o", program, source], check=True)
         return subprocess.run([program], check=True, capture_output=True, text=True, env=environment).stdout
 
+    def switch(self, *lines):
+        """Drops these lines alone."""
+        self.switches = switches.Switches([self.dropped(line) for line in lines])
+
     def dropped(self, line):
         return next(fault for fault in self.faults if (fault.kind, fault.line) == ("dropped", line))
 
     def test_a_switch_turns_its_fault_on_and_no_other(self):
-        self.switches = switches.Switches([self.dropped(4), self.dropped(5)])
+        self.switch(4, 5)
         self.assertEqual([self.prints(), self.prints(COMMPOOL_PLANTED="0"), self.prints(COMMPOOL_PLANTED="1")],
                          ["5", "9", "5"])
 
     def test_a_program_notes_the_lines_that_it_comes_to_once(self):
-        self.switches = switches.Switches([self.dropped(4), self.dropped(5)])
+        self.switch(4, 5)
         notes = self.folder / "notes"
         notes.touch()
         self.prints(COMMPOOL_PLANTED_REACHED=str(notes), TEST_TARGET="//a:b")
@@ -225,7 +230,7 @@ class OfOneBuild(unittest.TestCase):
         self.assertFalse(all(self.switches.has(fault) for fault in self.faults))
 
     def test_a_fault_that_stands_alone_is_planted_among_the_others(self):
-        self.switches = switches.Switches([self.dropped(4)])
+        self.switch(4)
         text = self.switches.text("a.cc", self.SOURCE, alone=self.dropped(5))
         self.assertIn("if (!commpool_planted::Is(0))", text)
         self.assertNotIn("value < least", text)
@@ -233,26 +238,27 @@ class OfOneBuild(unittest.TestCase):
         self.assertEqual(self.switches.text("a.cc", self.SOURCE), self.SOURCE)
 
     def test_an_error_is_of_the_nearest_fault_before_it(self):
-        self.switches = switches.Switches([self.dropped(4), self.dropped(5)])
+        self.switch(4, 5)
         self.assertTrue(self.switches.drop_at("a.cc", 6))
-        self.assertTrue(self.switches.has(self.dropped(4)))
-        self.assertFalse(self.switches.has(self.dropped(5)))
+        self.assertEqual([self.switches.has(self.dropped(line)) for line in (4, 5)], [True, False])
         self.assertFalse(self.switches.drop_at("a.cc", 3))
 
 
-class StandIn(unittest.TestCase):
+class StandIn(Foldered):
     """A checkout of one source of the engine, with a script in Bazel's place."""
 
     SOURCE = ""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         (self.folder / "src/library/engine").mkdir(parents=True)
         (self.folder / "src/library/engine/BUILD").touch()
-        self.source = self.folder / "src/library/engine/heap.cc"
+        self.source = self.folder / HEAP
         self.source.write_text(self.SOURCE)
+
+    def calls(self):
+        """The words of each call that the script noted."""
+        return [line.split() for line in (self.folder / "calls").read_text().splitlines()]
 
     def bazel_judge(self, answers):
         script = self.folder / "bazel"
@@ -264,8 +270,8 @@ class StandIn(unittest.TestCase):
 class StandInBuild(StandIn):
     """What Bazel answers of a build with switches leads to verdicts."""
 
-    LEAVE = Fault("src/library/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
-    CONSTANT = Fault("src/library/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
+    LEAVE = Fault(HEAP, 2, "dropped", "  Leave();", "  (void)0;")
+    CONSTANT = Fault(HEAP, 3, "dropped", "  Count();", "  (void)0;")
     IN_HEADER = Fault("src/library/engine/heap.h", 2, "dropped", "  Count();", "  (void)0;")
     SOURCE = "namespace a {\n  Leave();\n  Count();\n}\n"
 
@@ -288,15 +294,15 @@ exit 0
         judge = self.judge("exit 0")
         judge.prepare([self.LEAVE])
         self.assertEqual(judge(self.LEAVE), (Verdict.SURVIVED, "2 tests pass"))
-        last = [line.split() for line in (self.folder / "calls").read_text().splitlines()[-2:]]
+        last = self.calls()[-2:]
         self.assertEqual([words[-1] for words in last], ["//tests/engine:heap_test", "//tests/pool:a_test"])
         self.assertTrue(all("--test_env=COMMPOOL_PLANTED=0" in words for words in last))
 
     def test_a_line_that_no_test_comes_to_survives(self):
         judge = self.judge("exit 3")
-        judge.prepare([self.LEAVE, Fault("src/library/engine/heap.cc", 4, "dropped", "}", "(void)0;}")])
-        self.assertEqual(judge(Fault("src/library/engine/heap.cc", 4, "dropped", "}", "(void)0;}")),
-                         (Verdict.SURVIVED, "no test comes to the line"))
+        elsewhere = Fault(HEAP, 4, "dropped", "}", "(void)0;}")
+        judge.prepare([self.LEAVE, elsewhere])
+        self.assertEqual(judge(elsewhere), (Verdict.SURVIVED, "no test comes to the line"))
 
     def test_what_compiles_with_no_switch_is_planted_alone_and_taken_out(self):
         judge = self.judge(f"grep -q 'Count' {self.source} && exit 0; "
@@ -324,14 +330,13 @@ exit 0
     def test_tests_that_fail_while_all_is_off_end_the_run(self):
         judge = self.judge("exit 0")
         (self.folder / "bazel").write_text('#!/bin/sh\n[ "$1" = build ] || exit 3\n')
-        with self.assertRaises(FailingTests):
-            judge.prepare([self.LEAVE])
+        self.assertRaises(FailingTests, judge.prepare, [self.LEAVE])
 
 
 class StandInBazel(StandIn):
     """What Bazel answers, as a script, leads to a verdict."""
 
-    FAULT = Fault("src/library/engine/heap.cc", 1, "dropped", "  Leave();", "  (void)0;")
+    FAULT = Fault(HEAP, 1, "dropped", "  Leave();", "  (void)0;")
     SOURCE = "  Leave();\n"
 
     def verdict(self, answer):
@@ -342,8 +347,8 @@ class StandInBazel(StandIn):
 
     def test_the_nearest_tests_run_first(self):
         self.assertEqual(self.verdict("exit 0")[0], Verdict.SURVIVED)
-        last_words = [line.split()[-1] for line in (self.folder / "calls").read_text().splitlines()]
-        self.assertEqual(last_words, ["//tests/engine:heap_test", "//tests/engine:b_test", "//tests/pool:a_test"])
+        self.assertEqual([words[-1] for words in self.calls()],
+                         ["//tests/engine:heap_test", "//tests/engine:b_test", "//tests/pool:a_test"])
 
     def test_the_test_that_failed_is_named(self):
         answer = "echo '//tests/engine:heap_test    FAILED in 0.1s'; exit 3"
@@ -358,5 +363,4 @@ class StandInBazel(StandIn):
         self.assertIn("//tests/engine/... + //tests/pool/...", (self.folder / "calls").read_text())
 
     def test_a_bazel_that_breaks_off_gives_no_verdict(self):
-        with self.assertRaises(RuntimeError):
-            self.verdict("exit 37")
+        self.assertRaises(RuntimeError, self.verdict, "exit 37")

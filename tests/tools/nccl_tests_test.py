@@ -28,18 +28,14 @@ UNDER=1 exec "$@"
 
 
 class NcclTests(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
     def compare(self, speed="100.0", wrong=0, ends="", reduction="sum"):
         """The tool's status, and what it says."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         program = PROGRAM.format(speed=speed, wrong=wrong, ends=ends, reduction=reduction)
         for name, text in {"all_reduce_perf": program, "commpool": RUN}.items():
-            (self.folder / name).write_text(text, encoding="utf-8")
-            (self.folder / name).chmod(0o755)
-        done = subprocess.run([sys.executable, TOOL, "--build", self.folder, "--commpool", self.folder / "commpool"],
+            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).chmod(0o755)
+        done = subprocess.run([sys.executable, TOOL, "--build", folder, "--commpool", folder / "commpool"],
                               capture_output=True, text=True, check=False)
         return done.returncode, done.stdout.splitlines()
 
@@ -61,7 +57,3 @@ class NcclTests(unittest.TestCase):
     def test_a_program_that_ends_badly_is_a_row_with_its_reason(self):
         status, said = self.compare(ends="yes")
         self.assertEqual((status, said[1]), (1, "all_reduce_perf windows: failed: no such device"))
-
-
-if __name__ == "__main__":
-    unittest.main()

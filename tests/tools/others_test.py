@@ -93,9 +93,7 @@ class TestCuda(unittest.TestCase):
 
 class Others(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def write(self, place, text):
         file = self.folder / "source" / place
@@ -107,21 +105,16 @@ class Others(unittest.TestCase):
             self.write(f"tests/cupy_tests/{place}", text)
 
     def run_tool(self, *words, library=os.path.abspath("src/library/c_api/libcommpool.so.0")):
-        path = os.pathsep.join([STAND_INS, *os.environ["PYTHONPATH"].split(os.pathsep)])
+        path = os.pathsep.join([STAND_INS, os.environ["PYTHONPATH"]])
         return subprocess.run([sys.executable, TOOL, *words, f"--source={self.folder}/source"], capture_output=True,
-                              text=True, check=False,
-                              env={**os.environ, "PYTHONPATH": path, "COMMPOOL_LIBRARY": library})
-
-    def recorded(self, result):
-        self.assertTrue((self.folder / "record").exists(), result.stderr + result.stdout)
-        line, = (self.folder / "record").read_text().splitlines()
-        return json.loads(line)
+                              text=True, env={**os.environ, "PYTHONPATH": path, "COMMPOOL_LIBRARY": library})
 
     def test_tells_of_each_test_what_pools_change(self):
         self.write_cupy(ARRAYS)
         result = self.run_tool("cupy", f"--record={self.folder}/record", f"--seconds={_SECONDS}")
-        record = self.recorded(result)
-        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(result.returncode, 1, result.stderr + result.stdout)
+        line, = (self.folder / "record").read_text().splitlines()
+        record = json.loads(line)
         self.assertEqual(record["command"], "tools/others cupy")
         self.assertEqual(record["machine"]["cupy"], "stand-in")
         found = record["results"]
@@ -178,7 +171,3 @@ class Others(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stderr + result.stdout)
         self.assertIn("served 1 of 2 tests; 1 differ\ntest/test_cuda.py::TestCuda::test_memory_is_rounded\n"
                       "  without passed\n  pool    failed   AssertionError", result.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -65,7 +65,3 @@ class Runner(unittest.TestCase):
 
     def test_fails_where_a_case_does(self):
         self.assertEqual(self.run_.returncode, 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

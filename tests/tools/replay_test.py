@@ -2,19 +2,18 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
-import unittest
 
 import cli
 
 _MIB = 1 << 20
-_KEYS = {
-    "name", "mode", "peak_requested_bytes", "peak_reserved_bytes", "utilisation", "smallest_device_bytes",
-    "ns_per_event", "driver_us", "waits", "moved_bytes", "driver_calls"
-}
+_KEYS = {"name", "mode", "peak_requested_bytes", "peak_reserved_bytes", "utilisation", "smallest_device_bytes",
+         "ns_per_event", "driver_us", "waits", "moved_bytes", "driver_calls"}
 _STAND_IN = os.path.abspath("tests/tools/stand_in_peers.so")
+_STAND_INS = ["--torch-library", _STAND_IN, "--rmm-library", _STAND_IN]
 # Two blocks live at once; the second half finds all that it needs cached.
 _STEADY = "# a comment\n" + "".join(
     f"a {turn} {4 * _MIB} 0\na {turn + 100} 1000 0\nf {turn}\nf {turn + 100}\n" for turn in range(20))
@@ -22,8 +21,7 @@ _STEADY = "# a comment\n" + "".join(
 
 class Replay(cli.TracesTest):
     def replay(self, *arguments, **variables):
-        result = cli.run("replay", "--json", *arguments, **variables)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        result = self.ends(0, "replay", "--json", *arguments, **variables)
         self.assertEqual(result.stderr, "")
         return json.loads(result.stdout)["traces"]
 
@@ -76,8 +74,8 @@ class Replay(cli.TracesTest):
         self.assertEqual(trace["reserves"], 0)
         self.assertEqual(trace["reservation_bytes"], 84 * _MIB, "the last hole lies beside what is more than the peak")
         again = trace["reserve_again"]
-        self.assertEqual((again["peak_reserved_bytes"], again["reserves"]), (92 * _MIB, 1))
-        self.assertEqual(again["utilisation"], 80 / 92)
+        self.assertEqual((again["peak_reserved_bytes"], again["reserves"], again["utilisation"]),
+                         (92 * _MIB, 1, 80 / 92))
         table = cli.run("replay", "--mode", "symmetric", path).stdout
         first = int(80 * _MIB * 1.04)
         self.assertIn(f"reserve({84 * _MIB}) runs it at once; with reserve({first}) it reserves 0 times more", table)
@@ -102,35 +100,27 @@ class Replay(cli.TracesTest):
         self.assertNotIn("pytorch_native_utilisation", second)
 
     def test_the_table_has_a_line_for_each_trace(self):
-        result = cli.run("replay", self.write("steady.trace", _STEADY), self.write("one.trace", "a 1 1 0\n"))
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "replay", self.write("steady.trace", _STEADY), self.write("one.trace", "a 1 1 0\n"))
         lines = [line.split()[:2] for line in result.stdout.splitlines() if not line.startswith("#")]
         self.assertEqual(lines[1:], [["steady", "expandable"], ["one", "expandable"]])
 
     def test_a_device_that_is_too_small_is_an_error_with_the_event(self):
-        result = cli.run("replay", self.write("large.trace", f"a 0 512 0\na 1 {64 * _MIB} 0\n"),
-                         COMMPOOL_EMULATOR="memory=32MiB")
-        self.assertEqual(result.returncode, 4)
-        self.assertIn("event 2 of 2 in large", result.stderr)
+        self.refuses(4, "event 2 of 2 in large", "replay", self.write("large.trace", f"a 0 512 0\na 1 {64 * _MIB} 0\n"),
+                     COMMPOOL_EMULATOR="memory=32MiB")
 
     def test_impossible_combinations_are_refused_with_the_reason(self):
         trace = self.write("one.trace", "a 1 1 0\n")
-        for arguments, reason in (
-            (["--mode", "expandable", "--backing", "cuda"], "vmm"),
-            (["--mode", "symmetric", "--backing", "cuda"], "cudaMalloc"),
-            (["--torch-library", "none.so"], "needs a GPU"),
-        ):
-            result = cli.run("replay", *arguments, trace)
-            self.assertEqual(result.returncode, 3, arguments)
-            self.assertIn("refused: ", result.stdout)
-            self.assertIn(reason, result.stdout)
+        for arguments, reason in (("--mode expandable --backing cuda", "vmm"),
+                                  ("--mode symmetric --backing cuda", "cudaMalloc"),
+                                  ("--torch-library none.so", "needs a GPU")):
+            said = self.ends(3, "replay", *arguments.split(), trace).stdout
+            self.assertIn("refused: ", said)
+            self.assertIn(reason, said)
 
     def test_other_allocators_stand_beside_the_pool(self):
         traces = [self.write("steady.trace", _STEADY), self.write("one.trace", f"a 1 {4 * _MIB} 0\n")]
         for streams in ("1", "2"):
-            result = cli.run("replay", "--json", "--peers", "cuda-async", "--streams", streams, *traces)
-            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-            report = json.loads(result.stdout)
+            report = self.report("replay", "--peers", "cuda-async", "--streams", streams, *traces)
             rows = report["peers"]["cuda-async"]
             self.assertEqual([row["name"] for row in rows], [row["name"] for row in report["traces"]])
             for row in rows:
@@ -142,19 +132,15 @@ class Replay(cli.TracesTest):
 
     def test_peers_replay_the_same_sizes_as_the_pool(self):
         trace = self.write("large.trace", f"a 1 {64 * _MIB} 0\n")
-        result = cli.run("replay", "--json", "--scale", "3.7", "--peers", "cuda-async", trace)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        report = json.loads(result.stdout)
+        report = self.report("replay", "--scale", "3.7", "--peers", "cuda-async", trace)
         [row] = report["peers"]["cuda-async"]
         self.assertEqual(report["scale"], 3.7)
         self.assertEqual(row["peak_requested_bytes"], report["traces"][0]["peak_requested_bytes"])
 
     def test_each_peer_has_a_process_with_its_own_setting_and_library(self):
         trace = self.write("blocks.trace", f"a 1 {8 * _MIB} 0\na 2 {8 * _MIB} 0\nf 1\nf 2\n")
-        result = cli.run("replay", "--json", "--peers", "torch-native,torch-expandable,rmm-pool,rmm-arena",
-                         "--torch-library", _STAND_IN, "--rmm-library", _STAND_IN, trace)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        peers = json.loads(result.stdout)["peers"]
+        names = "torch-native,torch-expandable,rmm-pool,rmm-arena"
+        peers = self.report("replay", "--peers", names, *_STAND_INS, trace)["peers"]
         self.assertEqual({name: rows[0].get("utilisation") for name, rows in peers.items()},
                          {"torch-native": 0.5, "torch-expandable": 1.0, "rmm-pool": 1.0,
                           # The least of the sizes that are tried which holds blocks of 5/4: 1.22, in steps of 2 MiB.
@@ -166,10 +152,7 @@ class Replay(cli.TracesTest):
         trace = self.write("spread.trace", "".join(f"a {block} {_MIB} 0\n" for block in range(160)) +
                            "".join(f"f {block}\n" for block in range(160)))
         peers = "torch-native,torch-expandable,rmm-pool,rmm-arena,cuda-async"
-        result = cli.run("replay", "--json", "--streams", "2", "--torch-library", _STAND_IN, "--rmm-library", _STAND_IN,
-                         "--peers", peers, trace)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        found = json.loads(result.stdout)["peers"]
+        found = self.report("replay", "--streams", "2", *_STAND_INS, "--peers", peers, trace)["peers"]
         self.assertEqual(sorted(found), sorted(peers.split(",")))
         for name, [row] in found.items():
             self.assertEqual(row["events"], 320, name)
@@ -181,17 +164,14 @@ class Replay(cli.TracesTest):
 
     def test_a_peer_that_hangs_is_ended(self):
         trace = self.write("many.trace", _STEADY)
-        result = cli.run("replay", "--json", "--peers", "torch-native", "--torch-library", _STAND_IN,
-                         "--peer-limit", "1", trace, STAND_IN_HANGS="1")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("ended after 1 s", json.loads(result.stdout)["peers"]["torch-native"]["failed"])
+        report = self.report("replay", "--peers", "torch-native", *_STAND_INS, "--peer-limit", "1", trace,
+                             STAND_IN_HANGS="1")
+        self.assertIn("ended after 1 s", report["peers"]["torch-native"]["failed"])
 
     def test_a_peer_that_fails_is_told_and_the_others_are_not_lost(self):
         trace = self.write("large.trace", f"a 0 512 0\na 1 {6 * _MIB} 0\n")
         nothing = os.path.join(self.folder, "nothing.so")
-        result = cli.run("replay", "--json", "--peers", "rmm-pool,cuda-async", "--rmm-library", nothing, trace)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        peers = json.loads(result.stdout)["peers"]
+        peers = self.report("replay", "--peers", "rmm-pool,cuda-async", "--rmm-library", nothing, trace)["peers"]
         self.assertIn("nothing.so", peers["rmm-pool"][0]["failed"])
         self.assertGreater(peers["cuda-async"][0]["utilisation"], 0)
         table = cli.run("replay", "--peers", "rmm-pool,cuda-async", "--rmm-library", nothing, trace).stdout
@@ -200,52 +180,35 @@ class Replay(cli.TracesTest):
 
     def test_peers_without_what_they_need_are_refused(self):
         trace = self.write("one.trace", "a 1 1 0\n")
-        for arguments in (["--peers", "rmm-pool"], ["--peers", "torch-native"], ["--as", "rmm-arena"]):
-            self.assertEqual(cli.run("replay", *arguments, trace).returncode, 3, arguments)
+        self.each_ends(3, f"replay {trace}", "--peers rmm-pool", "--peers torch-native", "--as rmm-arena")
 
     def test_bad_arguments_are_errors(self):
         trace = self.write("one.trace", "a 1 1 0\n")
-        for arguments in ([], ["nowhere.trace"], ["--mode", "loose", trace], ["--streams", "0", trace],
-                          ["--peers", "jemalloc", trace], ["--backing", "gold", trace],
-                          [tempfile.mkdtemp(dir=self.folder)]):
-            self.assertEqual(cli.run("replay", *arguments).returncode, 4, arguments)
+        self.each_ends(4, "replay", "", "nowhere.trace", tempfile.mkdtemp(dir=self.folder))
+        self.each_ends(4, f"replay {trace}", "--mode loose", "--streams 0", "--peers jemalloc", "--backing gold")
 
     def test_a_trace_that_cannot_be_read_is_told_with_the_line(self):
         for text, reason in (("a 0 512 0\nf 1\n", "line 2 of bad frees a block that does not live"),
                              ("b 0 512 0\n", "line 1 of bad"), ("", "holds no event")):
-            result = cli.run("replay", self.write("bad.trace", text))
-            self.assertEqual(result.returncode, 4)
-            self.assertIn(reason, result.stderr)
+            self.refuses(4, reason, "replay", self.write("bad.trace", text))
         torn = self.write("torn.trace.xz", _STEADY)
-        with open(torn, "r+b") as file:
-            file.truncate(20)
-        result = cli.run("replay", torn)
-        self.assertEqual(result.returncode, 4)
-        self.assertIn("no whole .xz file", result.stderr)
+        os.truncate(torn, 20)
+        self.refuses(4, "no whole .xz file", "replay", torn)
 
 
-class Recorded(unittest.TestCase):
+class Recorded(cli.CommandTest):
     def test_what_is_synthesised_can_be_replayed(self):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([sys.executable, "tools/traces/synthesise.py", "--out", folder, "--steps", "1", "unet",
                             "pipeline"], check=True, capture_output=True)
-            result = cli.run("replay", "--json", folder)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        pipeline, unet = json.loads(result.stdout)["traces"]
+            pipeline, unet = self.report("replay", folder)["traces"]
         self.assertTrue(pipeline["name"].startswith("pipeline") and unet["name"].startswith("unet"))
         self.assertGreater(min(pipeline["utilisation"], unet["utilisation"]), 0.9)
 
     def test_the_traces_of_the_repository_are_whole(self):
         folder = "tests/data/traces"
         for name in ("resnet50", "gnn"):
-            result = cli.run("replay", "--json", "--mode", "fixed", f"{folder}/{name}.trace.xz")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            [trace] = json.loads(result.stdout)["traces"]
-            with open(f"{folder}/{name}.native.json", encoding="utf-8") as file:
-                recorded = json.load(file)
+            [trace] = self.report("replay", "--mode", "fixed", f"{folder}/{name}.trace.xz")["traces"]
+            recorded = json.loads(pathlib.Path(folder, f"{name}.native.json").read_text(encoding="utf-8"))
             self.assertEqual(trace["events"], recorded["events"])
             self.assertEqual(trace["peak_requested_bytes"], recorded["peak_requested"])
-
-
-if __name__ == "__main__":
-    unittest.main()

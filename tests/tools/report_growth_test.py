@@ -3,26 +3,21 @@
 import os
 import re
 import shutil
-import subprocess
-import tempfile
 import unittest
 
 import cli
 
-_WRITER = os.path.abspath("tests/report/example_recordings")
 _POOLS = 500
 
 
 @unittest.skipUnless(shutil.which("valgrind"), "no valgrind, which counts instructions")
-class ReportGrowth(unittest.TestCase):
+class ReportGrowth(cli.RecordingsTest):
     def instructions(self, pools, *options):
-        with tempfile.TemporaryDirectory() as folder:
-            recordings = os.path.join(folder, "recordings")
-            subprocess.run([_WRITER, recordings, "1", str(pools), "--pools"], check=True, timeout=60)
-            result = cli.run("--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", cli.CLI,
-                             "report", recordings, "--output", os.path.join(folder, "output"), *options,
-                             program="valgrind")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.make("--pools", ranks=1, events=pools)
+        result = self.ends(0, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", cli.CLI,
+                           "report", self.recordings, "--output", os.path.join(self.folder, "output"), *options,
+                           program="valgrind")
+        shutil.rmtree(self.recordings)
         return int(re.search(r"I +refs: +([\d,]+)", result.stderr)[1].replace(",", ""))
 
     def check_is_near_linear(self, *options):
@@ -35,7 +30,3 @@ class ReportGrowth(unittest.TestCase):
 
     def test_a_snapshot_is_near_linear_in_pools(self):
         self.check_is_near_linear("--as", "snapshot")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,19 +1,16 @@
 """`commpool report`: the page, and what one rank exports, from recordings of a program that was never run."""
 
-import glob
 import json
 import os
+import pathlib
 import pickle
 import re
-import subprocess
-import tempfile
-import unittest
 
 import cli
 from snapshot_history import SnapshotHistory
+from trace_text import read_trace
 
-_WRITER = os.path.abspath("tests/report/example_recordings")
-_EVENTS = 20000
+_EVENTS = 20000  # as long as nobody says otherwise
 
 
 class Builtins(pickle.Unpickler):
@@ -23,45 +20,23 @@ class Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
 
 
-class Report(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.recordings = os.path.join(folder.name, "recordings")
-
-    def record(self, *options, ranks=2, events=_EVENTS):
-        subprocess.run([_WRITER, self.recordings, str(ranks), str(events), *options], check=True, timeout=60)
-
-    def report(self, *options, output="report.html"):
-        path = os.path.join(self.folder, output)
-        result = cli.run("report", self.recordings, "--output", path, *options)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return path, result.stdout
+class Report(cli.RecordingsTest):
+    def show(self, *options, output="report.html"):
+        path = pathlib.Path(self.folder, output)
+        return path, self.ends(0, "report", self.recordings, "--output", str(path), *options).stdout
 
     def model(self):
-        path, _ = self.report()
-        with open(path, encoding="utf-8") as page:
-            found = re.search(r'<script type="application/json" id="model">(.*?)</script>', page.read(), re.DOTALL)
+        page = self.show()[0].read_text(encoding="utf-8")
+        found = re.search(r'<script type="application/json" id="model">(.*?)</script>', page, re.DOTALL)
         self.assertNotIn("<", found[1])
         return json.loads(found[1])
 
     def snapshot(self):
-        path, _ = self.report("--as", "snapshot", output="snapshot.pickle")
-        with open(path, "rb") as file:
+        with open(self.show("--as", "snapshot", output="snapshot.pickle")[0], "rb") as file:
             return Builtins(file).load()
 
-    def peak(self, lines):
-        live, now, most = {}, 0, 0
-        for kind, block, *size in (line.split() for line in lines):
-            if kind == "a":
-                live[block] = int(size[0])
-            now += live[block] if kind == "a" else -live.pop(block)
-            most = max(most, now)
-        return most
-
     def test_makes_a_page_with_the_model_of_all_ranks(self):
-        self.record()
+        self.make()
         model = self.model()
         self.assertEqual(model["version"], 1)
         self.assertEqual([rank["rank"] for rank in model["ranks"]], [0, 1])
@@ -82,48 +57,45 @@ class Report(unittest.TestCase):
             self.assertEqual(waited, [1] * (_EVENTS // 5000))
 
     def test_takes_clocks_to_one(self):
-        self.record()
+        self.make()
         begins = [rank["events"]["to"][1] for rank in self.model()["ranks"]]
         self.assertLess(abs(begins[0] - begins[1]), 1000)  # their own differ by a second
 
     def test_names_the_first_call_that_differs(self):
-        self.record("--differ", events=100000)
+        self.make("--differ", events=100000)
         difference = self.model()["difference"]
         self.assertEqual((difference["pool"], difference["call"]), ("gradients", 17))
         self.assertEqual([rank["text"] for rank in difference["ranks"]],
                          ["allocate 65,536 bytes", "allocate 131,072 bytes"])
 
     def test_says_which_rank_left_nothing_and_which_file_is_none(self):
-        self.record(ranks=3)
-        os.remove(glob.glob(os.path.join(self.recordings, "*-1001.recording"))[0])
-        with open(os.path.join(self.recordings, "other.recording"), "w", encoding="utf-8") as file:
-            file.write("nothing of ours")
-        _, said = self.report()
+        os.remove(self.make(ranks=3)[1])
+        pathlib.Path(self.recordings, "other.recording").write_text("nothing of ours", encoding="utf-8")
+        _, said = self.show()
         self.assertIn("3 ranks: rank 1 left no recording", said)
         self.assertIn("is no recording of commpool", said)
 
     def test_names_what_is_no_file_and_goes_on(self):
-        self.record()
+        self.make()
         os.mkfifo(os.path.join(self.recordings, "pipe.recording"))
         os.mkdir(os.path.join(self.recordings, "folder.recording"))
         os.symlink("/dev/zero", os.path.join(self.recordings, "device.recording"))
-        _, said = self.report()
+        _, said = self.show()
         for name in ("pipe", "folder", "device"):
             self.assertIn(f'{name}.recording" is no file', said)
         self.assertEqual(len(self.model()["ranks"]), 2)
 
     def test_holds_few_files_open_at_once(self):
-        self.record(ranks=100, events=10)
+        self.make(ranks=100, events=10)
         path = os.path.join(self.folder, "report.html")
         command = f'ulimit -n 64 && exec "{cli.CLI}" report "{self.recordings}" --output "{path}"'
-        result = cli.run("-c", command, program="bash")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "-c", command, program="bash")
         self.assertNotIn("not shown", result.stdout)
         self.assertIn("100 ranks: nothing found", result.stdout)
         self.assertNotIn("left no recording", result.stdout)
 
     def test_exports_a_snapshot_of_plain_values(self):
-        self.record()
+        self.make()
         snapshot = self.snapshot()
         (trace,) = snapshot["device_traces"]
         actions = [event["action"] for event in trace]
@@ -150,25 +122,21 @@ class Report(unittest.TestCase):
         self.assertEqual((history.blocks, history.segments), ({}, {}))
 
     def test_exports_a_snapshot_whose_memory_is_known_at_each_event(self):
-        self.record(events=1000)
+        self.make(events=1000)
         snapshot = self.snapshot()
         self.assertFalse(any(segment["is_expandable"] for segment in snapshot["segments"]))
         self.check_history(snapshot)
 
     def test_exports_an_expandable_pool_as_pages_that_come_and_go(self):
-        self.record("--expandable", events=1000)
+        self.make("--expandable", events=1000)
         snapshot = self.snapshot()
         self.assertEqual([segment["is_expandable"] for segment in snapshot["segments"]], [False, True])
         self.check_history(snapshot)
 
     def test_exports_pages_that_an_expandable_pool_moves(self):
-        trace = os.path.join(self.folder, "some.trace")
         rounds = [f"a {number} {size << 20} 0\n" for number, size in enumerate((30, 2, 30, 2, 30, 2))]
         rounds += ["f 0\nf 2\nf 4\n", "a 6 80000000 0\n", "f 1\nf 3\nf 5\nf 6\n"]
-        with open(trace, "w", encoding="utf-8") as file:
-            file.write("".join(rounds))
-        result = cli.run("replay", trace, COMMPOOL_RECORD=self.recordings)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.ends(0, "replay", self.write("some.trace", "".join(rounds)), COMMPOOL_RECORD=self.recordings)
         snapshot = self.snapshot()
         actions = {event["action"] for event in snapshot["device_traces"][0]}
         self.assertLessEqual({"segment_map", "segment_unmap"}, actions)
@@ -176,26 +144,21 @@ class Report(unittest.TestCase):
         self.check_history(snapshot)
 
     def test_exports_a_trace_that_replay_runs(self):
-        self.record()
-        path, said = self.report("--as", "trace", "--rank", "1", output="mine.trace")
-        with open(path, encoding="utf-8") as file:
-            lines = [line for line in file if line[0] != "#"]
-        self.assertEqual(len(lines), _EVENTS)
-        allocations = sum(line[0] == "a" for line in lines)
+        self.make()
+        path, said = self.show("--as", "trace", "--rank", "1", output="mine.trace")
+        text = path.read_text(encoding="utf-8")
+        _, peak, events = read_trace(text)
+        self.assertEqual(events, _EVENTS)
+        allocations = len(re.findall("^a ", text, re.MULTILINE))
         self.assertIn(f"{allocations:,} allocations".replace(",", ""), said.replace(",", ""))
-        result = cli.run("replay", path, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        (row,) = json.loads(result.stdout)["traces"]
+        [row] = self.report("replay", str(path))["traces"]
         self.assertEqual(row["events"], _EVENTS)
-        self.assertEqual(row["peak_requested_bytes"], self.peak(lines))
+        self.assertEqual(row["peak_requested_bytes"], peak)
 
     def test_shows_what_a_real_program_recorded(self):
-        trace = os.path.join(self.folder, "some.trace")
-        lines = [f"a {block} {(block % 7 + 2) << 20} 0\nf {block - 3}\n" for block in range(3, 400)]
-        with open(trace, "w", encoding="utf-8") as file:
-            file.write("".join(f"a {block} 5000000 0\n" for block in range(3)) + "".join(lines))
-        result = cli.run("replay", trace, COMMPOOL_RECORD=self.recordings)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = [f"a {block} 5000000 0\n" for block in range(3)]
+        lines += [f"a {block} {(block % 7 + 2) << 20} 0\nf {block - 3}\n" for block in range(3, 400)]
+        self.ends(0, "replay", self.write("some.trace", "".join(lines)), COMMPOOL_RECORD=self.recordings)
         (rank,) = self.model()["ranks"]
         pool = max(rank["pools"], key=lambda pool: len(pool["blocks"]["bytes"]))
         self.assertEqual(len(pool["blocks"]["bytes"]) + sum(map(sum, pool["small"]["served"])), 400)
@@ -203,25 +166,15 @@ class Report(unittest.TestCase):
         self.assertGreaterEqual(rank["peak"]["bytes"], 3 * 5000000)
 
     def test_refuses_what_it_cannot_read_or_write(self):
-        self.assertIn("there is no", cli.run("report", self.recordings).stderr)
+        self.refuses(4, "there is no", "report", self.recordings)
         os.mkdir(self.recordings)
-        self.assertIn(f"run the program with COMMPOOL_RECORD={self.recordings}",
-                      cli.run("report", self.recordings).stderr)
-        self.record()
-        result = cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", os.devnull)
-        self.assertEqual(result.returncode, 4)
-        self.assertIn("rank 7 left no recording", result.stderr)
-        result = cli.run("report", self.recordings, "--rank", "0")
-        self.assertEqual(result.returncode, 4)
-        self.assertIn("a page has all ranks", result.stderr)
-        kept = os.path.join(self.folder, "kept")
-        with open(kept, "w", encoding="utf-8") as file:
-            file.write("of another program")
-        result = cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", kept)
-        self.assertEqual(result.returncode, 4)
-        with open(kept, encoding="utf-8") as file:
-            self.assertEqual(file.read(), "of another program")
+        self.refuses(4, f"run the program with COMMPOOL_RECORD={self.recordings}", "report", self.recordings)
+        self.make()
+        of_rank_7 = ["report", self.recordings, "--as", "trace", "--rank", "7", "--output"]
+        self.refuses(4, "rank 7 left no recording", *of_rank_7, os.devnull)
+        self.refuses(4, "a page has all ranks", "report", self.recordings, "--rank", "0")
+        kept = self.write("kept", "of another program")
+        self.ends(4, *of_rank_7, kept)
+        self.assertEqual(pathlib.Path(kept).read_text(encoding="utf-8"), "of another program")
         for place in (self.folder, "/dev/full"):
-            result = cli.run("report", self.recordings, "--output", place)
-            self.assertEqual(result.returncode, 4)
-            self.assertIn(f"cannot write {place}", result.stderr)
+            self.refuses(4, f"cannot write {place}", "report", self.recordings, "--output", place)

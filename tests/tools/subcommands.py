@@ -3,8 +3,6 @@
 import os
 import re
 
-import cli
-
 # Any text is the name of a file, or a hash.
 _FILES = {"--cupti", "--file", "--hash", "--output", "--record", "--rmm-library", "--torch-library"}
 # None of them may be 0 or less.
@@ -15,20 +13,17 @@ _FIRST_WORDS = {"replay": "no.trace", "import": "no-ticket", "report": "no-recor
 
 
 class Checks:
-    """Mixed into a TestCase, which says:"""
+    """Mixed into a CommandTest, which says:"""
 
-    program = ""
     commands = ()  # those with options of their own
     only_help = ()  # those without
 
-    def run_with(self, command, *words):
+    def refused_with(self, command, *words):
         first = _FIRST_WORDS.get(command[-1] if command else "")
-        return cli.run(*command, *([first] if first else []), *words, program=self.program)
+        return self.ends(4, *command, *([first] if first else []), *words)
 
     def help_of(self, command):
-        result = cli.run(*command, "--help", program=self.program)
-        self.assertEqual(result.returncode, 0)
-        return result.stdout
+        return self.ends(0, *command, "--help").stdout
 
     def options_of(self, command):
         """(option, what its help says that it takes) of each option that takes something."""
@@ -40,8 +35,7 @@ class Checks:
         for command in self.commands:
             for option, value in self.options_of(command):
                 with self.subTest(command=command, option=option):
-                    result = self.run_with(command, option, "nonsense")
-                    self.assertEqual(result.returncode, 4, result.stdout)
+                    result = self.refused_with(command, option, "nonsense")
                     self.assertIn(option, result.stderr)
                     self.assertIn("nonsense", result.stderr)
                     known = value.partition("=")[0].split("|") if "|" in value else []  # "cuda|vmm=vmm", a preset
@@ -54,9 +48,7 @@ class Checks:
         for command in self.commands:
             for option in {name for name, _ in self.options_of(command)} & _COUNTS:
                 for count in ("0", "-1"):
-                    result = self.run_with(command, f"{option}={count}")
-                    self.assertEqual(result.returncode, 4, (command, option, count))
-                    self.assertIn(option, result.stderr)
+                    self.assertIn(option, self.refused_with(command, f"{option}={count}").stderr)
 
     def test_every_subcommand_shows_an_example(self):
         name = os.path.basename(self.program)
@@ -72,9 +64,7 @@ class Checks:
         for command in self.only_help:
             if command == ["emulate"]:
                 continue  # a program follows
-            result = cli.run(*command, "no-such-thing", "--help", program=self.program)
-            self.assertEqual(result.returncode, 4, command)
-            self.assertIn("there is no no-such-thing, the nearest is ", result.stderr)
+            self.refuses(4, "there is no no-such-thing, the nearest is ", *command, "no-such-thing", "--help")
 
     def test_choices_are_shown_as_words(self):
         for command in self.commands:

@@ -40,9 +40,7 @@ exit 3
 class SuiteRun(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name).resolve()
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
         (self.folder / "tools").mkdir()
         for script in SCRIPTS:
             shutil.copy(script, self.folder / "tools" / script.name)
@@ -111,7 +109,3 @@ class SuiteRun(unittest.TestCase):
         self.assertEqual((run.returncode, run.stdout.splitlines()[-1]), (0, "1 passed, 0 failed"))
         self.environment["STATUS"] = "3"
         self.assertEqual(self.run_suite()[0].returncode, 3)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,26 +10,7 @@ import programs
 import record
 import synthesise
 import trace_writer
-
-
-def read(text):
-    """(bytes live at the end, most bytes live, events) of a trace; fails where it is none."""
-    live, together, most, events = {}, 0, 0, 0
-    for line in text.splitlines():
-        if line.startswith("#"):
-            continue
-        events += 1
-        kind, block, *rest = line.split()
-        if kind == "a":
-            size, stream = (int(word) for word in rest)
-            assert block not in live and size > 0 and stream >= 0, line
-            live[block] = size
-            together += size
-            most = max(most, together)
-        else:
-            assert kind == "f" and not rest, line
-            together -= live.pop(block)
-    return together, most, events
+from trace_text import read_trace
 
 
 class Synthesised(unittest.TestCase):
@@ -37,10 +18,9 @@ class Synthesised(unittest.TestCase):
         for name in programs.PROGRAMS:
             with self.subTest(name):
                 trace = synthesise.synthesise(name, seed=3, steps=2)
-                at_end, most, events = read(trace.text())
-                self.assertEqual(most, trace.peak_requested)
-                self.assertEqual(events, len(trace))
-                self.assertLess(at_end, most)
+                at_end, *found = read_trace(trace.text())
+                self.assertEqual(found, [trace.peak_requested, len(trace)])
+                self.assertLess(at_end, trace.peak_requested)
 
     def test_the_seed_decides_and_nothing_else(self):
         first = synthesise.synthesise("experts", seed=1, steps=2).text()
@@ -49,19 +29,19 @@ class Synthesised(unittest.TestCase):
         self.assertNotEqual(synthesise.synthesise("experts", seed=2, steps=2).text(), first)
 
     def test_steps_repeat_where_shapes_are_fixed(self):
-        live = [len(synthesise.synthesise("checkpointing_fixed", 1, steps).live()) for steps in (2, 3)]
-        self.assertEqual(live[0], live[1])
+        two, three = (len(synthesise.synthesise("checkpointing_fixed", 1, steps).live()) for steps in (2, 3))
+        self.assertEqual(two, three)
 
     def test_programs_with_communication_use_other_streams(self):
         text = synthesise.synthesise("pipeline", 1, 1).text()
         self.assertGreater(len({line.split()[3] for line in text.splitlines() if line.startswith("a ")}), 1)
 
     def test_files_are_written_plain_or_compressed(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for plain in ([], ["--plain"]):
-                synthesise.main(["--out", folder, "--steps", "1", "--seed", "4", *plain, "unet"])
-            compressed = lzma.decompress((pathlib.Path(folder) / "unet_4.trace.xz").read_bytes())
-            self.assertEqual(compressed, (pathlib.Path(folder) / "unet_4.trace").read_bytes())
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for plain in ([], ["--plain"]):
+            synthesise.main(["--out", str(folder), "--steps", "1", "--seed", "4", *plain, "unet"])
+        compressed = lzma.decompress((folder / "unet_4.trace.xz").read_bytes())
+        self.assertEqual(compressed, (folder / "unet_4.trace").read_bytes())
 
 
 class Recorded(unittest.TestCase):
@@ -76,14 +56,8 @@ class Recorded(unittest.TestCase):
             {"action": "alloc", "addr": 4096, "size": 5, "stream": 77},
         ]
         trace = record.write_history(events, trace_writer.Trace())
-        lines = trace.text().splitlines()[1:]
-        self.assertEqual(lines, ["a 0 1000 0", "a 1 24 1", "f 0", "a 2 5 0"])
+        self.assertEqual(trace.text().splitlines()[1:], ["a 0 1000 0", "a 1 24 1", "f 0", "a 2 5 0"])
         self.assertEqual(trace.peak_requested, 1024)
 
     def test_a_block_of_no_bytes_is_refused(self):
-        with self.assertRaises(ValueError):
-            trace_writer.Trace().allocate(0)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertRaises(ValueError, trace_writer.Trace().allocate, 0)

@@ -49,7 +49,3 @@ class Variables(unittest.TestCase):
         found = read_variables()
         for name in ("COMMPOOL_DRIVER", "COMMPOOL_LOG", "COMMPOOL_EMULATOR", "COMMPOOL_CUDA_INCLUDE", "COMMPOOL_CACHE"):
             self.assertIn(name, found)
-
-
-if __name__ == "__main__":
-    unittest.main()

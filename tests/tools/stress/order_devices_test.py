@@ -1,15 +1,11 @@
 """commpool_stress order: correct programs whose blocks are used on streams of several devices pass."""
 
-import unittest
-
 import cli
 
 
-class StressOrderOverDevices(unittest.TestCase):
+class StressOrderOverDevices(cli.StressTest):
     def finds_nothing(self, *arguments):
-        result = cli.run_stress("order", "--seed", "5", *arguments)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertRegex(result.stdout, r"^\d+ steps, 0 violations\n$")
+        self.assertRegex(self.ends(0, "order", "--seed", "5", *arguments).stdout, r"^\d+ steps, 0 violations\n$")
 
     def test_finds_nothing_in_pinned_pools(self):
         self.finds_nothing("--seconds", "4", "--only", "pinned")
@@ -29,7 +25,3 @@ class StressOrderOverDevices(unittest.TestCase):
 
     def test_finds_nothing_in_pools_of_all_kinds_by_the_bytes_alone(self):
         self.finds_nothing("--seconds", "10", "--judge", "bytes")
-
-
-if __name__ == "__main__":
-    unittest.main()

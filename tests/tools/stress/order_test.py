@@ -1,22 +1,17 @@
 """commpool_stress order: correct programs over fixed, expandable and symmetric pools pass; planted faults are found."""
 
-import unittest
-
 import cli
 
 
-class StressOrder(unittest.TestCase):
-    def stress(self, *arguments, seed="3", **variables):
-        return cli.run_stress("order", "--seed", seed, *arguments, **variables)
+class StressOrder(cli.StressTest):
+    def stress(self, *arguments, seed="3", status=0, **variables):
+        return self.ends(status, "order", "--seed", seed, *arguments, **variables)
 
     def finds_nothing(self, *arguments):
-        result = self.stress("--seconds", "4", *arguments)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertRegex(result.stdout, r"^\d+ steps, 0 violations\n$")
+        self.assertRegex(self.stress("--seconds", "4", *arguments).stdout, r"^\d+ steps, 0 violations\n$")
 
     def finds(self, plant, text, *arguments, **options):
-        result = self.stress("--seconds", "60", "--plant", plant, *arguments, **options)
-        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        result = self.stress("--seconds", "60", "--plant", plant, *arguments, status=1, **options)
         self.assertTrue(result.stdout.startswith(f"planted: {plant}\nseed "), result.stdout)
         self.assertRegex(result.stdout, text)
 
@@ -49,20 +44,13 @@ class StressOrder(unittest.TestCase):
             self.finds("skip-record", told, "--judge", "bytes", "--only", "expandable", seed=seed)
 
     def test_skips_no_waits_of_a_gpu(self):
-        result = self.stress("--plant", "skip-wait", COMMPOOL_DRIVER="cuda")
-        self.assertEqual(result.returncode, 3)
+        result = self.stress("--plant", "skip-wait", status=3, COMMPOOL_DRIVER="cuda")
         self.assertIn("--plant skip-wait: the emulator alone skips waits; leave COMMPOOL_DRIVER=cuda", result.stdout)
 
     def test_names_the_pools_that_a_machine_cannot_have(self):
         result = self.stress("--steps", "100", "--only", "fixed,peer", COMMPOOL_EMULATOR="links=none")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"^left out: peer pools: .+\n\d+ steps, 0 violations\n$")
 
     def test_refuses_what_it_does_not_know(self):
-        for arguments in (["--plant", "unknown"], ["--threads", "0"], ["--steps", "-1"], ["--only", "unknown"],
-                          ["--judge", "unknown"], ["--plant", "skip-wait", "--threads", "2"]):
-            self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.each_ends(4, "order", "--plant unknown", "--threads 0", "--steps -1", "--only unknown", "--judge unknown",
+                       "--plant skip-wait --threads 2")

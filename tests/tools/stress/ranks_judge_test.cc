@@ -46,6 +46,11 @@ class StressRanksJudge : public testing::Test {
     return all;
   }
 
+  testing::AssertionResult Finds(const std::string& words) const {
+    const bool found = Verdict().find(words) != std::string::npos;
+    return (found ? testing::AssertionSuccess() : testing::AssertionFailure()) << words << " in: " << Verdict();
+  }
+
   Schedule schedule_;
   std::vector<RankRecord> records_;
 };
@@ -59,21 +64,19 @@ TEST_F(StressRanksJudge, FindsNothingWhereTheLostRankIsNamed) {
 
 TEST_F(StressRanksJudge, FindsTheNameOfAHealthyRank) {
   KillRank2(StatusCode::kRemoteFailure, "reserve: missing: rank 1: the peer closed");
-  EXPECT_NE(Verdict().find("rank 0 names the healthy rank 1 in step 1 (reserve of 1024 bytes in pool 0)"),
-            std::string::npos)
-      << Verdict();
-  EXPECT_NE(Verdict().find("rank 0 names none of the faulty ranks (2)"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("rank 0 names the healthy rank 1 in step 1 (reserve of 1024 bytes in pool 0)"));
+  EXPECT_TRUE(Finds("rank 0 names none of the faulty ranks (2)"));
 }
 
 TEST_F(StressRanksJudge, FindsAnErrorThatNamesNobody) {
   KillRank2(StatusCode::kDeadlineExceeded, "reserve: somebody is missing");
-  EXPECT_NE(Verdict().find("rank 1 names none of the faulty ranks (2)"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("rank 1 names none of the faulty ranks (2)"));
 }
 
 TEST_F(StressRanksJudge, FindsACallThatSucceedsOnSomeRanksOnly) {
   KillRank2(StatusCode::kRemoteFailure, "missing: rank 2");
   Return(records_[0], 1, StatusCode::kOk, "");
-  EXPECT_NE(Verdict().find("rank 0 and rank 1 differ after step 1"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("rank 0 and rank 1 differ after step 1"));
 }
 
 TEST_F(StressRanksJudge, ForgivesThatWhereTheDecidingRankWent) {
@@ -86,16 +89,14 @@ TEST_F(StressRanksJudge, ForgivesThatWhereTheDecidingRankWent) {
 
 TEST_F(StressRanksJudge, FindsUnequalStates) {
   records_[1].calls[1].state = "2/1";
-  EXPECT_NE(Verdict().find("rank 0 and rank 1 differ after step 1 (reserve of 1024 bytes in pool 0): 1/1 and 2/1"),
-            std::string::npos)
-      << Verdict();
+  EXPECT_TRUE(Finds("rank 0 and rank 1 differ after step 1 (reserve of 1024 bytes in pool 0): 1/1 and 2/1"));
 }
 
 TEST_F(StressRanksJudge, FindsACallThatTakesLongerThanItsDeadlineAndTwoSeconds) {
   records_[1].calls[1].end_ns = records_[1].calls[1].begin_ns + 3000 * kMs;
   EXPECT_EQ(Verdict(), "");
   records_[1].calls[1].end_ns = records_[1].calls[1].begin_ns + 3001 * kMs;
-  EXPECT_NE(Verdict().find("rank 1 takes 3001 ms for step 1"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("rank 1 takes 3001 ms for step 1"));
 }
 
 TEST_F(StressRanksJudge, CountsFromTheAbortOfABlockingCommunicator) {
@@ -107,25 +108,23 @@ TEST_F(StressRanksJudge, CountsFromTheAbortOfABlockingCommunicator) {
   }
   EXPECT_EQ(Verdict(), "");
   records_[0].calls[1].end_ns = *records_[0].aborted_ns + 2001 * kMs;
-  EXPECT_NE(Verdict().find("rank 0 takes 2001 ms after its abort"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("rank 0 takes 2001 ms after its abort"));
 }
 
 TEST_F(StressRanksJudge, FindsACallThatNeverReturns) {
   records_[0].calls[1].end_ns.reset();
-  EXPECT_NE(Verdict().find("rank 0 never returns from step 1"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("rank 0 never returns from step 1"));
 }
 
 TEST_F(StressRanksJudge, FindsAFailureWithoutAFault) {
   for (RankRecord& record : records_) Return(record, 1, StatusCode::kInternal, "rank 2 is odd");
-  EXPECT_NE(Verdict().find("though no rank has a fault by then"), std::string::npos) << Verdict();
+  EXPECT_TRUE(Finds("though no rank has a fault by then"));
 }
 
 TEST_F(StressRanksJudge, FindsASuccessAfterADeath) {
   KillRank2(StatusCode::kOk, "");
   schedule_.faults.front().step = 0;
-  EXPECT_NE(Verdict().find("rank 0 succeeds in step 1 (reserve of 1024 bytes in pool 0) after a kill"),
-            std::string::npos)
-      << Verdict();
+  EXPECT_TRUE(Finds("rank 0 succeeds in step 1 (reserve of 1024 bytes in pool 0) after a kill"));
 }
 
 TEST_F(StressRanksJudge, FindsProcessesThatDoNotEndOrEndBadly) {

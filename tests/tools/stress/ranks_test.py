@@ -1,26 +1,23 @@
 """commpool_stress ranks: processes that fail are survived, and each planted fault of the library is found and named."""
 
 import re
-import unittest
 
 import cli
 
 _SOUND = "pause,delay,refuse,flood"  # kinds of faults that ranks get over
 
 
-class StressRanks(unittest.TestCase):
-    def stress(self, *arguments):
-        return cli.run_stress("ranks", "--at-once", "8", *arguments)
+class StressRanks(cli.StressTest):
+    def stress(self, *arguments, status=0):
+        return self.ends(status, "ranks", "--at-once", "8", *arguments)
 
     def find(self, plant, text, *arguments, schedules=30):
-        result = self.stress("--plant", plant, "--schedules", str(schedules), *arguments)
-        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        result = self.stress("--plant", plant, "--schedules", str(schedules), *arguments, status=1)
         self.assertRegex(result.stdout, text)
         self.assertIn(f"planted: {plant}\n", result.stdout)
 
     def test_ranks_get_over_what_passes(self):
         result = self.stress("--schedules", "60", "--kinds", _SOUND, "--deadline-ms", "3000")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertTrue(result.stdout.endswith("60 schedules, 0 failures\n"), result.stdout)
 
     def test_the_coverage_is_a_table(self):
@@ -33,9 +30,9 @@ class StressRanks(unittest.TestCase):
         self.assertGreater(pauses, 0, result.stdout)
 
     def test_a_failure_can_be_run_again_by_its_number(self):
-        first = self.stress("--plant", "leak", "--schedules", "10", "--kinds", _SOUND)
+        first = self.stress("--plant", "leak", "--schedules", "10", "--kinds", _SOUND, status=1)
         number = re.search(r"again: commpool_stress ranks --schedule (\d+) --seed 1 ", first.stdout).group(1)
-        again = self.stress("--plant", "leak", "--schedule", number)
+        again = self.stress("--plant", "leak", "--schedule", number, status=1)
         self.assertIn(f"schedule {number}: ", again.stdout)
         self.assertTrue(again.stdout.endswith("1 schedules, 1 failures\n"), again.stdout)
 
@@ -58,11 +55,6 @@ class StressRanks(unittest.TestCase):
         self.find("outlive", r"rank \d does not end", "--deadline-ms", "500", "--kinds", _SOUND, schedules=1)
 
     def test_refuses_what_it_cannot_do(self):
-        for arguments in (["--ranks", "1"], ["--ranks", "9"], ["--ranks", "many"], ["--schedules", "0"],
-                          ["--plant", "unknown"], ["--kinds", "kill,unknown"], ["--deadline-ms", "0"]):
-            self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
-        self.assertEqual(cli.run_stress("ranks", COMMPOOL_DRIVER="cuda").returncode, 3)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.each_ends(4, "ranks", "--ranks 1", "--ranks 9", "--ranks many", "--schedules 0", "--plant unknown",
+                       "--kinds kill,unknown", "--deadline-ms 0")
+        self.ends(3, "ranks", COMMPOOL_DRIVER="cuda")

@@ -1,34 +1,29 @@
 """commpool_stress registration: sound collective calls pass, and each planted fault is found and named."""
 
 import re
-import unittest
 
 import cli
 
 
-class StressRegistration(unittest.TestCase):
-    def stress(self, *arguments):
-        return cli.run_stress("registration", "--seed", "3", *arguments)
+class StressRegistration(cli.StressTest):
+    def stress(self, *arguments, status=0):
+        return self.ends(status, "registration", "--seed", "3", *arguments)
 
-    def find(self, plant, *texts, arguments=()):
-        result = self.stress("--schedules", "8", "--ranks", "3", "--plant", plant, *arguments)
-        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+    def find(self, plant, *texts):
+        result = self.stress("--schedules", "8", "--ranks", "3", "--plant", plant, status=1)
         rank = re.search(rf"planted: {plant} in schedule 4, rank (\d), step \d+\n", result.stdout).group(1)
         for text in texts:
             self.assertRegex(result.stdout, text.replace("RANK", rank))
         self.assertTrue(result.stdout.endswith("5 schedules, 1 failures\n"), result.stdout)
 
     def test_finds_nothing_in_sound_schedules(self):
-        result = self.stress("--schedules", "210")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertEqual(result.stdout, "210 schedules, 0 failures\n")
+        self.assertEqual(self.stress("--schedules", "210").stdout, "210 schedules, 0 failures\n")
 
     def test_a_schedule_can_be_run_again_by_its_number(self):
-        result = self.stress("--schedules", "1", "--first", "4711")
-        self.assertEqual((result.returncode, result.stdout), (0, "1 schedules, 0 failures\n"))
+        self.assertEqual(self.stress("--schedules", "1", "--first", "4711").stdout, "1 schedules, 0 failures\n")
 
     def test_a_schedule_that_runs_by_itself_has_the_ranks_that_it_had(self):
-        among, alone = (self.stress("--plant", "skip-deregister", *arguments).stdout
+        among, alone = (self.stress("--plant", "skip-deregister", *arguments, status=1).stdout
                         for arguments in (["--schedules", "8"], ["--schedules", "1", "--first", "4"]))
         found = "violation: schedule 4 of . ranks"
         self.assertEqual(re.findall(found, among)[:1], re.findall(found, alone)[:1], among + alone)
@@ -48,16 +43,10 @@ class StressRegistration(unittest.TestCase):
 
     def test_a_hang_is_ended_and_told(self):
         result = self.stress("--schedules", "2", "--ranks", "2", "--plant", "drop-rank", "--short-deadline-ms", "90000",
-                             "--watchdog-s", "3")
-        self.assertEqual(result.returncode, 4, result.stdout + result.stderr)
+                             "--watchdog-s", "3", status=4)
         self.assertRegex(result.stdout, "hang: schedule 1 of 2 ranks: rank 0 is in step .* in which a rank ends")
 
     def test_refuses_what_it_cannot_do(self):
-        for arguments in (["--ranks", "1"], ["--ranks", "9"], ["--ranks", "4:2"], ["--ranks", "many"],
-                          ["--schedules", "0"], ["--plant", "unknown"], ["--deadline-ms", "0"], ["--watchdog-s", "0"]):
-            self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
-        self.assertEqual(cli.run_stress("registration", COMMPOOL_DRIVER="cuda").returncode, 3)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.each_ends(4, "registration", "--ranks 1", "--ranks 9", "--ranks 4:2", "--ranks many", "--schedules 0",
+                       "--plant unknown", "--deadline-ms 0", "--watchdog-s 0")
+        self.ends(3, "registration", COMMPOOL_DRIVER="cuda")

@@ -1,6 +1,5 @@
-// The lines are NCCL 2.28.9's, from two H200s; the emulated NCCL is held to the same in tests/emulator/nccl.
-#include "tools/cli/nccl_log.h"
-
+// Which registration a collective used, by NCCL's log, and what `allreduce` makes of it. The lines are NCCL 2.28.9's,
+// from two H200s; the emulated NCCL is held to the same in tests/emulator/nccl.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+
+#include "tools/cli/allreduce.h"
+#include "tools/cli/nccl_log.h"
+#include "tools/common/command.h"
 
 namespace commpool::cli {
 namespace {
@@ -95,6 +98,38 @@ TEST(NcclLog, HasNoNameThatAnotherUserCouldGuess) {
   const NcclLog log;
   const std::string target = std::filesystem::read_symlink(std::getenv("NCCL_DEBUG_FILE")).string();
   EXPECT_EQ(target.rfind("/memfd:", 0), 0U) << target;
+}
+
+AllReduceRow Row(UsedRegistration used, bool could_use_local = true, long wrong = 0) {
+  return {.wrong = wrong, .used = used, .could_use_local = could_use_local};
+}
+
+AllReduceOptions Asked(UsedRegistration asked, Backing backing = Backing::kVmm) {
+  return {.backing = backing, .asked = asked, .sizes = {}};
+}
+
+TEST(Judge, AWrongElementGoesBeforeEverything) {
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kWindow), {Row(UsedRegistration::kNone, true, 1)}), kWrongResult);
+}
+
+TEST(Judge, EveryRowMustUseTheWindow) {
+  const std::vector<AllReduceRow> rows = {Row(UsedRegistration::kWindow), Row(UsedRegistration::kNone)};
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kWindow), rows), kNotAsAsked);
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kWindow), {Row(UsedRegistration::kWindow)}), kSuccess);
+}
+
+TEST(Judge, OneRowThatUsesTheLocalRegistrationIsEnough) {
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kLocal), {Row(UsedRegistration::kNone), Row(UsedRegistration::kLocal)}),
+            kSuccess);
+}
+
+TEST(Judge, LocalUnusedWhereItCouldBeUsedIsNotAsAsked) {
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kLocal), {Row(UsedRegistration::kNone, true)}), kNotAsAsked);
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kLocal), {Row(UsedRegistration::kNone, false)}), kSuccess);
+}
+
+TEST(Judge, NcclCannotUseALocalRegistrationOfCudaMallocMemory) {
+  EXPECT_EQ(Judge(Asked(UsedRegistration::kLocal, Backing::kCuda), {Row(UsedRegistration::kNone)}), kSuccess);
 }
 
 }  // namespace
