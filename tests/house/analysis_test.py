@@ -4,13 +4,11 @@ Run by tools/check, outside of Bazel: it needs Clang, and headers where tools/se
 """
 
 import os
-import pathlib
-import shutil
-import tempfile
 import unittest
 import unittest.mock
 
 import analysis
+import planted
 import tree
 import verdicts
 
@@ -45,31 +43,24 @@ class Sources(unittest.TestCase):
 
 @unittest.skipUnless(analysis.compiler(), "there is no clang++: tools/setup --checks installs it")
 @unittest.skipIf(analysis.missing_header(), f"there is no {analysis.missing_header()}: run tools/setup")
-class Analysis(unittest.TestCase):
+class Analysis(planted.PlantedTest):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        for name in ["src/library/base", "src/library/pool"]:
-            pathlib.Path(self.root, name).mkdir(parents=True)
-        for header in (analysis.ANNOTATIONS, "src/library/base/check.h"):
-            shutil.copy(tree.workspace() / header, pathlib.Path(self.root, header))
+        headers = (analysis.ANNOTATIONS, "src/library/base/check.h")
+        self.root = self.planted({header: tree.read(tree.workspace(), header) for header in headers})
         self.write("src/library/pool/account.h", HEADER + "}\n")
         self.write("src/library/pool/other.cc", "int f() { return 1 +; }\n")  # sees no annotation
 
     def write(self, name, text):
-        pathlib.Path(self.root, name).write_text(text)
-        os.utime(pathlib.Path(self.root, name), (0, 0))
+        planted.write(self.root, {name: text})
+        os.utime(self.root / name, (0, 0))
 
     def problems(self, functions, **how):
         self.write("src/library/pool/account.cc", SOURCE + functions + "}\n")
         return analysis.problems(self.root, analysis.annotated_sources(self.root), **how)
 
     def assert_problem(self, words, functions, **how):
-        found = self.problems(functions, **how)
-        self.assertEqual(len(found), 1, found)
-        self.assertIn(words, found[0])
+        self.assert_one(words, self.problems(functions, **how))
 
     def test_a_kept_promise_is_fine(self):
         self.assertEqual(self.problems("void Account::Add(int more) { MutexLock lock(mutex); AddLocked(more); }\n"

@@ -1,37 +1,21 @@
 """The checkout keeps to its budget, which does not rise in silence. Run by tools/check: it needs the history."""
 
-import pathlib
 import subprocess
 import tempfile
 import unittest
 
 import budget
+import planted
 import tree
 
 BUDGET = "# counts\n     2 src/a\n     1 src/a/below\n     3 tools\n     1 public functions\n     4 words of pages\n"
 
 
-class Checkout(unittest.TestCase):
-    """A planted one."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-
-    def write(self, **files):
-        for path, text in files.items():
-            file = self.root / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-
-
-class Counts(Checkout):
+class Counts(planted.PlantedTest):
 
     def problems(self, files):
-        self.write(**files)
         allowed = budget.rows(BUDGET)
-        return budget.over(allowed, budget.counts(self.root, budget.folders_of(allowed)))
+        return budget.over(allowed, budget.counts(self.planted(files), budget.folders_of(allowed)))
 
     def test_what_is_allowed_is_fine(self):
         self.assertEqual(self.problems({
@@ -48,7 +32,7 @@ class Counts(Checkout):
                          ["src has code below no row of tests/house/budget"])
 
 
-class Steps(Checkout):
+class Steps(planted.PlantedTest):
 
     def git(self, *words):
         subprocess.run(["git", "-C", str(self.root), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True,
@@ -56,13 +40,14 @@ class Steps(Checkout):
 
     def step(self, tools, body):
         """A second commit that allows so many lines of tools."""
+        self.root = self.planted({})
         self.git("init", "--quiet")
         self.commit(BUDGET, "First")
         self.commit(BUDGET.replace("3 tools", f"{tools} tools"), f"Second\n\n{body}\n")
         return budget.Step(self.root)
 
     def commit(self, text, message):
-        self.write(**{str(budget.FILE): text, "file": message})
+        planted.write(self.root, {budget.FILE: text, "file": message})
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", message)
 

@@ -1,21 +1,15 @@
 """What is code and what is a comment, and which files a change touches, in planted checkouts."""
 
 import pathlib
-import tempfile
-import unittest
 
 import count_code
+import planted
 
 
-class CountCode(unittest.TestCase):
+class CountCode(planted.PlantedTest):
 
     def count(self, files):
-        with tempfile.TemporaryDirectory() as root:
-            for path, text in files.items():
-                file = pathlib.Path(root, path)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
-            return count_code.Count(pathlib.Path(root))
+        return count_code.Count(self.planted(files))
 
     def lines(self, path, text):
         return sum(self.count({path: text}).code.values())

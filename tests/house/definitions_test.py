@@ -1,20 +1,13 @@
 """Planted definitions: two of one name are found, and what may stand twice passes."""
 
-import pathlib
-import tempfile
-import unittest
-
 import definitions
+import planted
 
 
-class Definitions(unittest.TestCase):
+class Definitions(planted.PlantedTest):
 
     def problems(self, *texts):
-        with tempfile.TemporaryDirectory() as root:
-            pathlib.Path(root, "src").mkdir()
-            for number, text in enumerate(texts):
-                pathlib.Path(root, f"src/{number}.h").write_text(text)
-            return definitions.problems(root)
+        return definitions.problems(self.planted({f"src/{number}.h": text for number, text in enumerate(texts)}))
 
     def assert_found(self, name, *texts):
         self.assertEqual(self.problems(*texts), [f"{name} is defined in src/0.h and src/1.h"])

@@ -1,25 +1,19 @@
 """Every source is formatted, and one that is not is found. Run by tools/check: it needs clang-format."""
 
-import pathlib
-import shutil
-import tempfile
 import unittest
 
 import formatting
+import planted
 import tree
 
 
 @unittest.skipUnless(formatting.program(),
                      f"there is no clang-format {formatting.VERSION}: tools/setup --checks installs it")
-class Formatting(unittest.TestCase):
+class Formatting(planted.PlantedTest):
 
     def problems(self, path, text):
-        with tempfile.TemporaryDirectory() as root:
-            shutil.copy(tree.workspace() / ".clang-format", root)
-            file = pathlib.Path(root, path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            return formatting.problems(root)
+        style = tree.read(tree.workspace(), ".clang-format")
+        return formatting.problems(self.planted({".clang-format": style, path: text}))
 
     def test_a_formatted_source_is_fine(self):
         self.assertEqual(self.problems("src/a.cc", "int* F(int a) { return nullptr; }\n"), [])

@@ -22,42 +22,38 @@ import words
 
 class House(unittest.TestCase):
 
-    def test_no_file_includes_above_or_beside_its_layer(self):
-        found = layers.problems(tree.workspace())
+    def assert_none(self, found):
         self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_no_file_includes_above_or_beside_its_layer(self):
+        self.assert_none(layers.problems(tree.workspace()))
 
     def test_backings_are_known_to_one_list(self):
-        found = backings.problems(tree.workspace())
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(backings.problems(tree.workspace()))
 
     def test_no_name_is_defined_twice_in_a_name_space(self):
-        found = definitions.problems(tree.workspace())
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(definitions.problems(tree.workspace()))
 
     def test_every_file_is_tidy(self):
-        found = tidy.problems(tree.workspace())
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(tidy.problems(tree.workspace()))
 
     def test_every_rule_that_is_cited_stands_in_the_reference(self):
-        found = rules.problems(tree.workspace())
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(rules.problems(tree.workspace()))
         cited = [number for path in tree.files(tree.workspace())
                  for _, number in rules.citations(tree.read(tree.workspace(), path) or "")]
         self.assertGreater(len(cited), 20, "citations are not found any more")
 
     def test_no_name_has_a_word_that_the_reference_rules_out(self):
         self.assertIn("stats", words.unwanted(tree.read(tree.workspace(), words.HOME)))
-        found = words.problems(tree.workspace())
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(words.problems(tree.workspace()))
 
     def test_every_link_of_a_document_leads_somewhere(self):
-        found = links.problems(tree.workspace())
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(links.problems(tree.workspace()))
 
     def test_names_and_numbers_of_pages_are_those_of_the_sources(self):
         root = tree.workspace()
-        found = page_facts.unknown_names(root) + page_facts.other_numbers(root) + page_facts.unrun_programs(root)
-        self.assertFalse(found, "\n" + "\n".join(found))
+        self.assert_none(page_facts.unknown_names(root) + page_facts.other_numbers(root) +
+                         page_facts.unrun_programs(root))
 
     def test_the_first_page_s_numbers_are_those_that_were_measured(self):
         root = tree.workspace()

@@ -66,8 +66,7 @@ _GPU_HEADER = re.compile(
 
 def layer_of(path):
     """The layer that a path from the root lies in; None outside of all."""
-    matches = [layer for layer in LAYERS if path.startswith(layer + "/")]
-    return matches[0] if matches else None
+    return next((layer for layer in LAYERS if path.startswith(layer + "/")), None)
 
 
 def pool_floor(path):
@@ -76,8 +75,7 @@ def pool_floor(path):
         return None
     parts = pathlib.PurePosixPath(path[len(POOL):]).parts
     name = parts[0] if len(parts) > 1 else pathlib.PurePosixPath(parts[0]).stem
-    floors = [floor for floor, names in enumerate(POOL_FLOORS) if name in names]
-    return (floors[0] if floors else -1, name)
+    return next((floor for floor, names in enumerate(POOL_FLOORS) if name in names), -1), name
 
 
 def pool_table(readme):

@@ -1,36 +1,28 @@
 """Planted violations: each rule about includes catches its own."""
 
-import pathlib
-import tempfile
-import unittest
-
 import layers
+import planted
 
 
-class Layers(unittest.TestCase):
+def includes(*paths):
+    return "".join(f'#include "{path}"\n' for path in paths)
+
+
+class Layers(planted.PlantedTest):
 
     def problems(self, files):
-        with tempfile.TemporaryDirectory() as root:
-            for path, text in files.items():
-                file = pathlib.Path(root, path)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
-            return layers.problems(pathlib.Path(root))
+        return layers.problems(self.planted(files))
 
     def assert_problem(self, words, path, text):
-        found = self.problems({path: text})
-        self.assertEqual(len(found), 1, found)
-        self.assertIn(words, found[0])
+        self.assert_one(words, self.problems({path: text}))
 
     def assert_fine(self, path, text):
         self.assertEqual(self.problems({path: text}), [])
 
     def test_smaller_ranks_and_the_own_folder_are_fine(self):
-        self.assert_fine("src/library/pool/runtime.cc",
-                         '#include "src/library/pool/runtime.h"\n#include "src/library/engine/b.h"\n')
+        self.assert_fine(layers.POOL + "runtime.cc", includes(layers.POOL + "runtime.h", "src/library/engine/b.h"))
         self.assert_fine("src/library/pool/runtime.cc", '#include "commpool/a.h"\n#include <cuda.h>\n')
-        self.assert_fine("src/emulator/nccl/a.cc",
-                         '#include "src/emulator/cuda/b.h"\n#include "src/library/driver/c.h"\n')
+        self.assert_fine("src/emulator/nccl/a.cc", includes("src/emulator/cuda/b.h", "src/library/driver/c.h"))
         self.assert_fine("include/commpool/a.h", '#include "commpool/b.h"\n#include <stdint.h>\n')
 
     def test_a_rank_above_is_found(self):
@@ -45,15 +37,14 @@ class Layers(unittest.TestCase):
         self.assert_problem("its sibling", "examples/a.cc", '#include "tools/cli/b.h"\n')
 
     def test_the_floors_of_pools_go_one_way(self):
-        def includes(*paths):
-            return "".join(f'#include "{layers.POOL}{path}"\n' for path in paths)
-
-        self.assert_fine(layers.POOL + "growing/a.cc", includes("growing/b.h", "blocks/c.h"))
-        self.assert_fine(layers.POOL + "pool.h", includes("segments/a.h"))
-        self.assert_problem("growing is above blocks", layers.POOL + "blocks/a.h", includes("growing/b.h"))
-        self.assert_problem("pool is above segments", layers.POOL + "segments/a.cc", includes("pool.h"))
-        self.assert_problem("beside", layers.POOL + "growing/a.cc", includes("symmetric/b.h"))
-        self.assert_problem("no floor", layers.POOL + "helpers/a.cc", includes("pool.h"))
+        pool = layers.POOL
+        self.assert_fine(pool + "growing/a.cc", includes(pool + "growing/b.h", pool + "blocks/c.h"))
+        self.assert_fine(pool + "pool.h", includes(pool + "segments/a.h"))
+        for words, path, include in (("growing is above blocks", "blocks/a.h", "growing/b.h"),
+                                     ("pool is above segments", "segments/a.cc", "pool.h"),
+                                     ("beside", "growing/a.cc", "symmetric/b.h"),
+                                     ("no floor", "helpers/a.cc", "pool.h")):
+            self.assert_problem(words, pool + path, includes(pool + include))
 
     def test_the_other_houses_use_little_of_the_library(self):
         for house in ["emulator", "interpose", "report"]:
@@ -94,7 +85,7 @@ class Layers(unittest.TestCase):
     def test_our_own_headers_are_not_taken_for_theirs(self):
         self.assert_fine("src/library/engine/a.h", '#include "src/library/engine/cuda.h"\n')
         self.assert_fine("src/library/pool/a.h",
-                         '#include "src/library/driver/cuda_driver.h"\n#include "src/library/driver/nccl_library.h"\n')
+                         includes("src/library/driver/cuda_driver.h", "src/library/driver/nccl_library.h"))
 
     def test_a_source_in_no_layer_is_found(self):
         self.assert_problem("no layer", "src/helpers/a.h", "")

@@ -1,23 +1,15 @@
 """Planted links: those that lead nowhere are found."""
 
-import pathlib
-import tempfile
-import unittest
-
 import links
+import planted
 
 DOCUMENT = "# One\n## Where `it` finds things\n```\n# no heading\n[no](link)\n```\n"
 
 
-class Links(unittest.TestCase):
+class Links(planted.PlantedTest):
 
     def problems(self, text):
-        with tempfile.TemporaryDirectory() as root:
-            for name, content in {"tools/README.md": DOCUMENT, "README.md": text}.items():
-                file = pathlib.Path(root, name)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(content)
-            return links.problems(pathlib.Path(root))
+        return links.problems(self.planted({"tools/README.md": DOCUMENT, "README.md": text}))
 
     def test_that_lead_somewhere_are_fine(self):
         self.assertEqual(self.problems("# A\n[a](tools/README.md) [b](tools/) [c](#a) [d](https://a.b/c#d)\n"

@@ -1,24 +1,16 @@
 """Planted citations: each that resolves to no rule is found."""
 
-import pathlib
-import tempfile
-import unittest
-
+import planted
 import rules
 
 HOME = "# The library\n\n1. no rule\n\n## Rules\n1. One.\n   2. inside\n2. Two.\n\n## More\n3. no rule\n"
 CITE = "ru" + "le"  # in pieces, for the repository's own check reads this file
 
 
-class Rules(unittest.TestCase):
+class Rules(planted.PlantedTest):
 
     def problems(self, path, text, home=HOME):
-        with tempfile.TemporaryDirectory() as root:
-            for name, content in {"src/library/reference.md": home, path: text}.items():
-                file = pathlib.Path(root, name)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(content)
-            return rules.problems(pathlib.Path(root))
+        return rules.problems(self.planted({"src/library/reference.md": home, path: text}))
 
     def test_rules_are_the_numbered_items_of_their_section(self):
         self.assertEqual(rules.rules(HOME), [1, 2])
@@ -44,9 +36,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.problems("src/a.cc", f"// {CITE}r 9, over{CITE} 9, the {CITE} of 9\n"), [])
 
     def test_a_gap_in_the_numbers_is_found(self):
-        found = self.problems("src/a.cc", "", HOME.replace("2. Two", "3. Two"))
-        self.assertEqual(len(found), 1)
-        self.assertIn("not numbered", found[0])
+        self.assert_one("not numbered", self.problems("src/a.cc", "", HOME.replace("2. Two", "3. Two")))
 
     def test_every_rule_may_go_at_once(self):
         self.assertEqual(len(self.problems("src/a.cc", f"// {CITE} 1\n", "# No rules\n")), 1)

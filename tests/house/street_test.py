@@ -28,7 +28,3 @@ class Street(unittest.TestCase):
         self.assertGreater(len(linked), 250)
         self.assertEqual(sorted(linked - lie_there), [], "linked from elsewhere")
         self.assertEqual(sorted(lie_there - linked), [], "there, and not linked")
-
-
-if __name__ == "__main__":
-    unittest.main()

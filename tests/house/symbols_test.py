@@ -25,8 +25,8 @@ class Symbols(unittest.TestCase):
         self.assertEqual(self.problems("0000000000000000 A COMMPOOL_1\n" + NM), [])
 
     def test_a_symbol_too_many_is_found(self):
-        found = self.problems(NM + "0000000000001300 W _ZNSt6vectorIiE4pushEv\n")
-        self.assertEqual(found, ["_ZNSt6vectorIiE4pushEv is exported, and no function of commpool.h"])
+        self.assertEqual(self.problems(NM + "0000000000001300 W _ZNSt6vectorIiE4pushEv\n"),
+                         ["_ZNSt6vectorIiE4pushEv is exported, and no function of commpool.h"])
 
     def test_what_the_adapters_read_has_a_version_of_its_own(self):
         flag = "0000000000001300 D commpool_open_scopes@@"

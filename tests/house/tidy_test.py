@@ -1,26 +1,19 @@
 """Planted violations: each rule of tidiness catches its own, and what only looks like one passes."""
 
-import pathlib
-import tempfile
 import unittest
 
 import functions
+import planted
 import tidy
 
 
-class Tidy(unittest.TestCase):
+class Tidy(planted.PlantedTest):
 
     def problems(self, path, text):
-        with tempfile.TemporaryDirectory() as root:
-            file = pathlib.Path(root, path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            return [line for line in tidy.problems(pathlib.Path(root)) if not line.endswith("is missing")]
+        return [line for line in tidy.problems(self.planted({path: text})) if not line.endswith("is missing")]
 
     def assert_problem(self, words, path, text):
-        found = self.problems(path, text)
-        self.assertEqual(len(found), 1, found)
-        self.assertIn(words, found[0])
+        self.assert_one(words, self.problems(path, text))
 
     def assert_fine(self, path, text):
         self.assertEqual(self.problems(path, text), [])
@@ -77,8 +70,7 @@ class Tidy(unittest.TestCase):
         self.assert_fine("bazel-out/notes.txt", "")
 
     def test_a_missing_page_is_found(self):
-        with tempfile.TemporaryDirectory() as root:
-            self.assertIn("src/README.md: is missing", tidy.problems(root))
+        self.assertIn("src/README.md: is missing", tidy.problems(self.planted({})))
 
 
 class FunctionLengths(unittest.TestCase):

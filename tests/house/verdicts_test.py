@@ -1,31 +1,26 @@
 """A source that passed needs no second reading, until something changes that decided."""
 
 import os
-import pathlib
 import sys
-import tempfile
 import time
-import unittest
 
+import planted
 import verdicts
 
 _COMMAND = [sys.executable, "-O", "a.cc"]
 
 
-class Verdicts(unittest.TestCase):
+class Verdicts(planted.PlantedTest):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = self.planted({})
         self.checkout("here")
         self.of("here").note(_COMMAND, ["a.cc", "a.h"])
 
     def checkout(self, name):
-        for path in [self.folder / name / "a.cc", self.folder / name / "a.h"]:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text("1")
-            os.utime(path, (0, 0))
+        for path in (f"{name}/a.cc", f"{name}/a.h"):
+            planted.write(self.folder, {path: "1"})
+            os.utime(self.folder / path, (0, 0))
 
     def of(self, checkout):
         """As another run sees them."""
@@ -84,7 +79,3 @@ class Verdicts(unittest.TestCase):
         os.utime(self.folder / "here/b.h", (time.time() + 60,) * 2)
         run.note([sys.executable, "b.cc"], ["a.cc", "b.h"])
         self.assertFalse(self.of("here").passed([sys.executable, "b.cc"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,9 +1,6 @@
 """Planted names with words that the table of src/library/reference.md rules out: each is found."""
 
-import pathlib
-import tempfile
-import unittest
-
+import planted
 import words
 
 HOME = """## Words
@@ -19,15 +16,10 @@ HOME = """## Words
 """
 
 
-class Words(unittest.TestCase):
+class Words(planted.PlantedTest):
 
     def problems(self, path, text=""):
-        with tempfile.TemporaryDirectory() as root:
-            for name, content in {"src/library/reference.md": HOME, path: text}.items():
-                file = pathlib.Path(root, name)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(content)
-            return words.problems(pathlib.Path(root))
+        return words.problems(self.planted({"src/library/reference.md": HOME, path: text}))
 
     def test_the_table_says_which_but_for_those_with_other_meanings(self):
         self.assertEqual(words.unwanted(HOME), {"figures", "stats"})
@@ -57,7 +49,3 @@ class Words(unittest.TestCase):
 
     def test_what_others_recorded_is_not(self):
         self.assertEqual(self.problems("tests/data/a/figures.h", "int figures;\n"), [])
-
-
-if __name__ == "__main__":
-    unittest.main()
