@@ -115,8 +115,10 @@ std::vector<std::string> DriverTest::TakeReports() {
 
 void DriverTest::ExpectOneReport(const std::vector<std::string>& fragments) {
   const std::vector<std::string> reports = TakeReports();
-  ASSERT_EQ(reports.size(), 1u);
-  for (const std::string& fragment : fragments) EXPECT_NE(reports[0].find(fragment), std::string::npos) << reports[0];
+  ASSERT_EQ(reports.size(), 1u) << ::testing::PrintToString(reports);
+  for (const std::string& fragment : fragments) {
+    EXPECT_NE(reports[0].find(fragment), std::string::npos) << fragment << " in " << reports[0];
+  }
 }
 
 void EmulatorTest::SetUp() { COMMPOOL_REQUIRE_EMULATOR("the test is about it alone"); }
