@@ -59,7 +59,10 @@ def blocks_of(segments):
 
 
 def keep_operations():
-    """Gives programs of another cache, or of a compiler that fails, the operations of this test's own PyTorch."""
+    """Gives programs of another cache, or of a compiler that fails, the operations of this test's own PyTorch on the
+    emulator; a GPU has its own."""
+    if os.environ.get("COMMPOOL_DRIVER") != "emulated":
+        return
     os.environ["COMMPOOL_EMULATOR_TORCH"] = printed_by("-c", """
 import torch
 torch.ones(1, device="cuda")

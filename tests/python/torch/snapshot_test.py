@@ -82,9 +82,9 @@ class Snapshots(RoutedCase):
         segment, = self.segments_of(pool, dumped)
         place, offset = dumped["segments"].index(segment), kept.data_ptr() - segment["address"]
         self.assertRegex(_memory_viz.trace(dumped), rf"\w+ = seg_{place}\[{offset}:3.0MiB\]")
-        self.assertIn("3.0MiB", _memory_viz.segsum(dumped))
+        self.assertIn("total_allocated: 3.0MiB", _memory_viz.segsum({"segments": [segment]}))
         self.assertIn("make_in_snapshot_test", _memory_viz.memory(dumped, format_flamegraph=str))
-        for draw in (_memory_viz.trace_plot, _memory_viz.segment_plot):
+        for draw in (_memory_viz.segsum, _memory_viz.trace_plot, _memory_viz.segment_plot):
             self.assertTrue(draw(dumped))
 
     def test_of_an_expandable_pool_show_what_is_mapped(self):
