@@ -1,7 +1,6 @@
 // What an expandable pool prefers: small pages where asked for, splinters and other streams' memory rather than growth;
 // and how far it may exceed its program's need, to the byte.
 #include <algorithm>
-#include <ranges>
 
 #include "tests/engine/engine_fixture.h"
 
@@ -25,7 +24,9 @@ class ExpandablePolicyTest : public ExpandableTest {
     EXPECT_EQ(engine().pages().size(), before + plan.made.size());
     return std::ranges::max(plan.made, {}, &SegmentRange::bytes).bytes;
   }
-  uint64_t LargestPage() { return std::ranges::max(std::views::values(engine().pages())); }
+  uint64_t LargestPage() {
+    return std::ranges::max_element(engine().pages(), {}, &std::pair<const Address, uint64_t>::second)->second;
+  }
 };
 
 class ExplicitPagesTest : public ExpandablePolicyTest {

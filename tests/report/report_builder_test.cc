@@ -201,9 +201,9 @@ TEST_F(ReportBuilderTest, HasSleepsRegistrationsAndFailures) {
   });
   const nlohmann::json rank = JsonOf(report)["ranks"][0];
   const nlohmann::json& pool = rank["pools"][0];
-  EXPECT_EQ(pool["asleep"], nlohmann::json({{"from", {1000}}, {"to", {1400}}}));
-  EXPECT_EQ(pool["registrations"]["segment"], nlohmann::json({0}));
-  EXPECT_EQ(pool["registrations"]["to"], nlohmann::json({800}));
+  EXPECT_EQ(pool["asleep"], nlohmann::json::parse(R"({"from": [1000], "to": [1400]})"));
+  EXPECT_EQ(pool["registrations"]["segment"], nlohmann::json::parse("[0]"));
+  EXPECT_EQ(pool["registrations"]["to"], nlohmann::json::parse("[800]"));
   EXPECT_EQ(rank["events"]["kind"], nlohmann::json({"registration", "sleep", "wake", "wake"}));
   EXPECT_EQ(rank["events"]["failed"], nlohmann::json({0, 0, 1, 0}));
   EXPECT_EQ(rank["events"]["from"][0], 400);
