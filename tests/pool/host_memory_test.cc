@@ -28,6 +28,16 @@ TEST_F(HostMemory, ServesCpuAndDevice) {
   EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kMiB);
 }
 
+TEST_F(HostMemory, OnADefaultStreamIsThatOfTheCurrentDeviceAlone) {
+  const PoolHandle pool = Create(OnHost());
+  const PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
+  const ContextGuard current(driver(), other);
+  const CUdeviceptr block = Allocate(pool, 3 * kMiB);
+  Free(block);
+  EXPECT_EQ(CountersOf(pool).pending_bytes, 0u) << "device 0's default stream has no use of it";
+  EXPECT_EQ(Allocate(pool, 3 * kMiB), block);
+}
+
 TEST_F(HostMemory, SaysWhatItIsAndWhyItIsNothingBetter) {
   const MemoryFacts facts = Get(Create(OnHost())).segments().backing->Facts();
   EXPECT_EQ(facts.what, "host NUMA node 1, bound and registered, no handle, node not proven");
