@@ -57,6 +57,13 @@ TEST_F(ExpandablePools, ServeAnyRequestThatFitsIntoFreeMemoryWithoutMakingMore) 
   CheckAndFree(live);
 }
 
+// So that pages find room in one piece. Thousands of pools reserve less each.
+TEST_F(ExpandablePools, ReserveAddressesForTwiceTheDevicesMemory) {
+  const PoolHandle pool = Make();
+  Allocate(pool, kPage);
+  EXPECT_GE(Get(pool).basis().runtime.addresses.bytes(), 128 * kGiB);
+}
+
 TEST_F(ExpandablePools, ComeToRestWhereBlocksAreReplacedAtRandom) {
   const PoolHandle pool = CreateWith({.mode = Mode::kExpandable});
   std::mt19937_64 random(1);
