@@ -25,6 +25,13 @@ class FailingDriver : public PoolTest {
   }
 };
 
+TEST_F(FailingDriver, TellsOfAWaitThatFailedInsteadOfMemoryThatLacks) {
+  const PoolHandle pool = CreateWith({.name = "full", .limit_bytes = 32 * kMiB});
+  Allocate(pool, 4 * kMiB);
+  InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_UNKNOWN});
+  ExpectNoGrowth(pool, StatusCode::kDriverError, {"cuCtxSynchronize"});
+}
+
 class FailingGrowth : public FailingDriver, public ::testing::WithParamInterface<Step> {};
 
 TEST_P(FailingGrowth, LeavesThePoolAsBefore) {

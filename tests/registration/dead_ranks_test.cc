@@ -17,6 +17,15 @@ constexpr uint64_t kBytes = 4096;
 
 void ExpectNamed(const Status& status) { ExpectFailure(status, StatusCode::kRemoteFailure, "rank 2 was lost "); }
 
+// From now on this process dies in a call of the function.
+template <typename Answer, typename... Arguments>
+void MakeDeadly(Answer (*&function)(Arguments...)) {
+  function = [](Arguments...) -> Answer {
+    std::raise(SIGKILL);
+    return Answer{};
+  };
+}
+
 TEST(DeadRank, IsNamedByTheOthers) {
   ExpectEnded(RunForkedRanks(kRanks, [](int number, const Pipe& pipe_of_id) {
     ForkedRank rank(number, kRanks, pipe_of_id);
@@ -30,13 +39,19 @@ TEST(DeadRank, IsNamedByTheOthers) {
   }));
 }
 
-// From now on this process dies in a call of the function.
-template <typename Answer, typename... Arguments>
-void MakeDeadly(Answer (*&function)(Arguments...)) {
-  function = [](Arguments...) -> Answer {
-    std::raise(SIGKILL);
-    return Answer{};
-  };
+// Long before the deadline, which would end the wait too.
+TEST(DeadRank, IsNamedByTheOthersThatWaitForItInACallOfNccl) {
+  ExpectEnded(RunForkedRanks(kRanks,
+                             [](int number, const Pipe& pipe_of_id) {
+                               ForkedRank rank(number, kRanks, pipe_of_id);
+                               PoolConfiguration configuration = rank.Configured();
+                               configuration.deadline_ms = 600000;
+                               const std::shared_ptr<Pool> pool = rank.Create(configuration);
+                               if (number == kDead) MakeDeadly(rank.driver->nccl.ncclCommWindowRegister);
+                               ExpectNamed(pool->mode().Reserve(2 * kMiB));
+                               EndForkedRank();
+                             }),
+              kDead);
 }
 
 // Where the rank dies. `alive_after_sleep`: it falls asleep with the others, and dies later.

@@ -7,6 +7,7 @@
 #include <future>
 #include <utility>
 
+#include "src/library/base/interface.h"
 #include "src/library/registration/rank_admission.h"
 #include "tests/base/expect_status.h"
 #include "tests/registration/link_fixture.h"
@@ -308,7 +309,7 @@ TEST(Introduce, TheOthersSayWhereTheyAre) {
   const Introduction mine = Introduce(3, listener);
   EXPECT_FALSE(listener);
   EXPECT_EQ(mine.rank, 3U);
-  EXPECT_EQ(mine.host, Introduce(0, listener).host);
+  EXPECT_EQ(mine.host, HostIdentity());
 }
 
 TEST(PaddedIntroductions, AreOfOneSizeAndSurviveTheWire) {

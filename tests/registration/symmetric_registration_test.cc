@@ -285,6 +285,15 @@ TEST_F(Lifetimes, AnAbortBeforeAbandonCostsTheWindowsMemoryAndIsToldSo) {
   }
 }
 
+TEST_F(Lifetimes, AHomeAbandonedOnOneRankStopsGrowthUntilAllHave) {
+  COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
+  AllowLeak("reserved addresses");
+  ExpectOk({LeaveHome(group()[last()], CommunicatorLife::kAlive)});
+  ExpectFailure(Reserve(4 * kMiB), StatusCode::kDisagreement, "home was abandoned on " + LastRank() + " and not on ");
+  for (int rank = 0; rank < last(); ++rank) ExpectOk({LeaveHome(group()[rank], CommunicatorLife::kAlive)});
+  ExpectOk(Reserve(4 * kMiB));
+}
+
 TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
   COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
   AllowLeaks({"reserved addresses", "physical memory"});
