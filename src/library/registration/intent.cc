@@ -1,7 +1,9 @@
 #include "src/library/registration/intent.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <utility>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/failure.h"
@@ -10,6 +12,15 @@
 namespace commpool::internal {
 
 namespace {
+
+// All ranks agree where each is like rank 0. Returns the first that differs from it in this part; 0 where none does.
+template <typename Told, typename Part>
+size_t FirstOther(const std::vector<Told>& ranks, Part part) {
+  const auto& first = std::invoke(part, ranks[0]);
+  const auto differs = [&](const auto& told) { return told != first; };
+  const auto other = std::ranges::find_if(ranks, differs, part);
+  return other == ranks.end() ? 0 : static_cast<size_t>(other - ranks.begin());
+}
 
 Status DisagreementOn(const std::string& what, const auto&... difference) {
   return Disagreement("ranks disagree on ", what, ": ", difference...);
@@ -58,11 +69,9 @@ std::string DifferenceOfOptions(const Intent& first, const Intent& other, uint64
 }
 
 Status CheckOptions(const std::vector<Intent>& intents) {
-  for (size_t rank = 1; rank < intents.size(); ++rank) {
-    if (intents[rank].options == intents[0].options) continue;
-    return DisagreementOn("the pool's options", DifferenceOfOptions(intents[0], intents[rank], rank));
-  }
-  return Status();
+  const size_t other = FirstOther(intents, &Intent::options);
+  if (other == 0) return Status();
+  return DisagreementOn("the pool's options", DifferenceOfOptions(intents[0], intents[other], other));
 }
 
 // kDisagreement with the first rank whose field differs from rank 0's: "ranks disagree on SUBJECT: rank 0: TOLD, rank
@@ -70,13 +79,10 @@ Status CheckOptions(const std::vector<Intent>& intents) {
 template <typename Value, typename Told>
 Status CheckField(const std::vector<Intent>& intents, Value Intent::*field, const std::string& subject, Told told,
                   const char* advice = "") {
-  const Value& first = intents[0].*field;
-  for (size_t rank = 1; rank < intents.size(); ++rank) {
-    const Value& other = intents[rank].*field;
-    if (other == first) continue;
-    return DisagreementOn(subject, RankName(0), ": ", told(first), ", ", RankName(rank), ": ", told(other), advice);
-  }
-  return Status();
+  const size_t other = FirstOther(intents, field);
+  if (other == 0) return Status();
+  return DisagreementOn(subject, RankName(0), ": ", told(intents[0].*field), ", ", RankName(other), ": ",
+                        told(intents[other].*field), advice);
 }
 
 std::string SubjectOfBytes(CollectiveCall call) {
@@ -123,14 +129,6 @@ Status CheckDivergence(const std::vector<Intent>& intents) {
   const bool all_end_the_pool = std::ranges::all_of(
       intents, [](const Intent& intent) { return intent.call == CollectiveCall::kClose && !intent.divergence.ok(); });
   return all_end_the_pool ? Status() : first->divergence;
-}
-
-// The first rank whose sequence differs from rank 0's; 0 where none does.
-uint64_t FirstWithAnotherSequence(const std::vector<Intent>& intents) {
-  const auto other = std::ranges::find_if(intents, [&](const Intent& intent) {
-    return intent.sequence_hash != intents[0].sequence_hash || intent.sequence_count != intents[0].sequence_count;
-  });
-  return other == intents.end() ? 0 : static_cast<uint64_t>(other - intents.begin());
 }
 
 Agreed CombineIntents(const std::vector<Intent>& intents) {
@@ -183,13 +181,11 @@ std::string Name(CollectiveCall call) {
 }
 
 Status CheckSamePools(const std::vector<CallIntents>& calls) {
-  const std::string expected = PoolsOf(calls[0]);
-  for (size_t rank = 1; rank < calls.size(); ++rank) {
-    const std::string other = PoolsOf(calls[rank]);
-    if (other == expected && calls[rank].pools.size() == calls[0].pools.size()) continue;
-    return DisagreementOn("the pools of one call", RankName(0), ": ", expected, "; ", RankName(rank), ": ", other);
-  }
-  return Status();
+  const auto pools = [](const CallIntents& call) { return std::pair(PoolsOf(call), call.pools.size()); };
+  const size_t other = FirstOther(calls, pools);
+  if (other == 0) return Status();
+  return DisagreementOn("the pools of one call", RankName(0), ": ", PoolsOf(calls[0]), "; ", RankName(other), ": ",
+                        PoolsOf(calls[other]));
 }
 
 CallVerdict CompareIntents(const std::vector<Intent>& intents) {
@@ -199,8 +195,8 @@ CallVerdict CompareIntents(const std::vector<Intent>& intents) {
   const bool all_end_a_diverged_pool = !intents[0].divergence.ok();
   if (all_end_a_diverged_pool) return {.pools = {CombineIntents(intents)}};
   if (Status same = CheckSame(intents); !same.ok()) return {.failure = same};
-  const uint64_t other = FirstWithAnotherSequence(intents);
-  if (other != 0) return {.traced_rank = other};
+  const auto sequence = [](const Intent& intent) { return std::pair(intent.sequence_count, intent.sequence_hash); };
+  if (const size_t other = FirstOther(intents, sequence); other != 0) return {.traced_rank = other};
   return {.pools = {CombineIntents(intents)}};
 }
 
