@@ -69,7 +69,7 @@ const WindowBook::Window* WindowBook::WindowOf(ncclComm_t communicator, CUdevice
 void WindowBook::Add(const RegisteredWindow& window) {
   MutexLock lock(mutex_);
   Windows& windows = communicators_[window.communicator];
-  Window added{window.bytes, window.window, window.record};
+  Window added{window};
   if (window.record) {
     added.spot = windows.SpotOf(*window.record);
     windows.layout.Learn(window.bytes, added.spot);
@@ -95,7 +95,7 @@ std::optional<WindowPlace> WindowBook::Find(ncclComm_t communicator, CUdeviceptr
   if (next == known->second.by_address.begin()) return std::nullopt;
   const auto& [begin, window] = *std::prev(next);
   const uint64_t offset = address - begin;
-  return offset < window.bytes ? std::optional(WindowPlace{window.handle, offset}) : std::nullopt;
+  return offset < window.bytes ? std::optional(WindowPlace{window.window, offset}) : std::nullopt;
 }
 
 std::optional<WindowRecord> WindowBook::RecordOf(ncclComm_t communicator, CUdeviceptr address) const {

@@ -83,10 +83,7 @@ class WindowBook {
   Result<std::vector<WindowStep>> FindReturn(ncclComm_t communicator, const std::vector<CUdeviceptr>& addresses) const;
 
  private:
-  struct Window {
-    uint64_t bytes = 0;
-    ncclWindow_t handle = nullptr;
-    std::optional<WindowRecord> record = {};
+  struct Window : RegisteredWindow {
     WindowSpot spot = {};  // where the record is known
   };
   struct Windows {

@@ -41,7 +41,6 @@ void WindowLayout::OpenPages(uint32_t count) {
 
 void WindowLayout::TakeRecord(uint32_t record) {
   const uint32_t page = record / kRecordsOfPage;
-  OpenPages(page + 1);
   free_records_.erase(record);
   const auto next = free_records_.lower_bound(page * kRecordsOfPage);
   if (next == free_records_.end() || *next / kRecordsOfPage != page) std::erase(open_pages_, page);
@@ -60,8 +59,7 @@ void WindowLayout::Learn(uint64_t bytes, const WindowSpot& spot) {
     TakeAddresses(gap, next == taken_.end() ? spot.offset : std::min(next->first, spot.offset));
   }
   TakeAddresses(spot.offset, spot.offset + bytes);
-  const uint32_t page = spot.record / kRecordsOfPage;
-  OpenPages(page + 1);
+  OpenPages(spot.record / kRecordsOfPage + 1);
   const bool was_free = free_records_.contains(spot.record);
   while (was_free && NextRecord() != spot.record) TakeRecord(NextRecord());
   TakeRecord(spot.record);
