@@ -189,7 +189,7 @@ Result<std::string> LinkChannel::Follow(const std::string& mine, const std::stri
 
 Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, const Communicator& home,
                                                           uint64_t deadline_ms, UnansweredGathers& unanswered,
-                                                          const GatherPurpose& purpose) {
+                                                          const CallSite& site) {
   if (home.ranks == 1) return MakeSelfChannel();
   const std::chrono::milliseconds deadline(deadline_ms);
   const auto channel_of = [&](const std::shared_ptr<HomeLink>& link, uint64_t number) {
@@ -204,12 +204,12 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
     mine.next_channel = existing->next_channel();
   }
   std::vector<std::string> introductions =
-      COMMPOOL_TRY(GatherOver(driver, home, Pad(mine), purpose, deadline_ms, unanswered));
+      COMMPOOL_TRY(GatherOver(driver, home, Pad(mine), site, deadline_ms, unanswered));
   const std::vector<Introduction> all = COMMPOOL_TRY(DecodePadded(std::move(introductions)));
   // Ranks count differently after a create that failed on some of them. The highest of their numbers is free on all.
   const uint64_t next = std::ranges::max_element(all, {}, &Introduction::next_channel)->next_channel;
   if (AllHaveTheLink(all)) return channel_of(existing, next);
-  COMMPOOL_TRY(CheckReach(all).under(purpose.call));
+  COMMPOOL_TRY(CheckReach(all).under(site.call));
   const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
   Result<std::shared_ptr<HomeLink>> link =
       listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all.front().address);

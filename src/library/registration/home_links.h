@@ -55,7 +55,7 @@ class LinkChannel : public AgreementChannel {
   Status failure_;
 };
 
-inline constexpr GatherPurpose kToCreate{
+inline constexpr CallSite kToCreate{
     .call = "create",
     .likely_cause =
         "not every rank creates the pool, or one has another collective at this place; a thread that owns "
@@ -69,11 +69,10 @@ inline constexpr GatherPurpose kToCreate{
 // a new link: rank 0 listens, and sends its address once over the communicator.
 class HomeLinks {
  public:
-  // Opens a channel for a new pool of the home, or for what `purpose` names. Collective over the communicator; its
-  // device must be current. Returns within the deadline.
+  // Opens a channel for a new pool of the home, or for what `site` names. Collective over the communicator; its device
+  // must be current. Returns within the deadline.
   Result<std::unique_ptr<AgreementChannel>> Open(const Driver& driver, const Communicator& home, uint64_t deadline_ms,
-                                                 UnansweredGathers& unanswered,
-                                                 const GatherPurpose& purpose = kToCreate);
+                                                 UnansweredGathers& unanswered, const CallSite& site = kToCreate);
 
   // The link that pools of this home use on this rank. Null where no pool does, or where the link has lost a rank. The
   // link may belong to an earlier communicator at the same address, so the ranks compare the links' numbers.

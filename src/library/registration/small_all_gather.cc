@@ -19,13 +19,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Moment = Clock::time_point;
 
-Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
-  return DeadlineExceeded(purpose.call, ": waited ", deadline_ms, " ms for all of the ", communicator.ranks,
-                          " ranks of the communicator: ", purpose.likely_cause);
+Status Missing(const Communicator& communicator, const CallSite& site, uint64_t deadline_ms) {
+  return DeadlineExceeded(site.call, ": waited ", deadline_ms, " ms for all of the ", communicator.ranks,
+                          " ranks of the communicator: ", site.likely_cause);
 }
 
-Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
-                   const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator, const CallSite& site,
+                   uint64_t deadline_ms, Moment deadline) {
   WaitSlices slices(deadline);
   for (;;) {
     const CUresult result = driver.cuda.cuStreamQuery(stream);
@@ -37,25 +37,25 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
     if (state != ncclSuccess && state != ncclInProgress) {
       return CheckNccl(driver, state, {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
     }
-    COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
-    if (slices.Over()) return Missing(communicator, purpose, deadline_ms);
+    COMMPOOL_TRY(communicator.CheckNoneLost(site.call));
+    if (slices.Over()) return Missing(communicator, site, deadline_ms);
     std::this_thread::sleep_for(
         std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
   }
 }
 
 // Waits until the bytes of all ranks have come, or the deadline has passed.
-Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator& communicator,
-                   const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator& communicator, const CallSite& site,
+                   uint64_t deadline_ms, Moment deadline) {
   const bool returned = HasReturned(gather.call, communicator, deadline);
-  COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
-  if (!returned) return Missing(communicator, purpose, deadline_ms);
+  COMMPOOL_TRY(communicator.CheckNoneLost(site.call));
+  if (!returned) return Missing(communicator, site, deadline_ms);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", gather.memory.bytes(),
                                     static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
-  if (status.ok()) return AwaitStream(driver, gather.stream.get(), communicator, purpose, deadline_ms, deadline);
+  if (status.ok()) return AwaitStream(driver, gather.stream.get(), communicator, site, deadline_ms, deadline);
   if (StateOf(driver, communicator.handle) == ncclInProgress) gather.busy = communicator.handle;
-  return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, purpose, deadline_ms) : status;
+  return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, site, deadline_ms) : status;
 }
 
 void Abandon(SmallGather& gather) {
@@ -115,7 +115,7 @@ void UnansweredGathers::Release() {
 }
 
 Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
-                                            const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
+                                            const std::string& mine, const CallSite& site, uint64_t deadline_ms,
                                             UnansweredGathers& unanswered) {
   COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
   unanswered.NoteIdle(communicator.handle);  // DescribeCommunicator has waited until it was idle
@@ -139,7 +139,7 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                           handle, stream);
       });
   gather.call = CallSeparately(driver, all_gather);
-  Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
+  Status status = AwaitGather(driver, gather, communicator, site, deadline_ms, deadline);
   if (!status.ok()) {
     unanswered.Keep(std::move(gather));
     return status;

@@ -67,17 +67,12 @@ class UnansweredGathers {
   std::list<SmallGather> gathers_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-// For error messages: the pool's call, and why a rank might not come.
-struct GatherPurpose {
-  const char* call;
-  const char* likely_cause;
-};
-
 // Returns the bytes of all ranks, the communicator's rank 0's first. Collective over the communicator; its device must
-// be current. `mine` is whole 32-bit words, as many on every rank. Where a rank is missing, the device may still run
-// NCCL's kernel: the kernel's memory and stream go to `unanswered` then.
+// be current. `mine` is whole 32-bit words, as many on every rank. `site` is for error messages: the pool's call, and
+// why a rank might not come. Where one is missing, the device may still run NCCL's kernel: the kernel's memory and
+// stream go to `unanswered` then.
 Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
-                                            const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
+                                            const std::string& mine, const CallSite& site, uint64_t deadline_ms,
                                             UnansweredGathers& unanswered);
 
 }  // namespace commpool::internal
