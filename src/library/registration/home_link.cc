@@ -112,14 +112,13 @@ std::shared_ptr<Mailbox> HomeLink::OpenChannel(uint64_t number, std::chrono::mil
   MutexLock lock(mutex_);
   next_channel_ = std::max(next_channel_, number + 1);
   silence_ = std::min(silence_, std::max(deadline, kShortestSilence));
-  MailboxOf(number);  // messages may have come before the channel opened: they are in it
-  return mailboxes_[number];
+  return MailboxOf(number);  // messages may have come before the channel opened: they are in it
 }
 
-Mailbox& HomeLink::MailboxOf(uint64_t channel) {
+const std::shared_ptr<Mailbox>& HomeLink::MailboxOf(uint64_t channel) {
   std::shared_ptr<Mailbox>& mailbox = mailboxes_[channel];
   if (mailbox == nullptr) mailbox = std::make_shared<Mailbox>(ranks());
-  return *mailbox;
+  return mailbox;
 }
 
 void HomeLink::EndChannel(uint64_t number, const std::string& why) {
@@ -197,7 +196,7 @@ void HomeLink::TakeFrame(int from, Frame frame) {
   }
   const auto found = mailboxes_.find(frame.channel);
   if (found == mailboxes_.end() && frame.channel < next_channel_) return;  // the channel has ended on this rank
-  Mailbox& mailbox = MailboxOf(frame.channel);
+  Mailbox& mailbox = *MailboxOf(frame.channel);
   if (frame.kind == FrameKind::kLeft) {
     mailbox.left.emplace(from, std::move(frame.contents));
   } else if (frame.kind == FrameKind::kBackground) {

@@ -161,7 +161,7 @@ class HomeLink {
   void QueueFor(size_t index, const Frame& frame) COMMPOOL_REQUIRES(mutex_);
   void QueueForAll(const Frame& frame) COMMPOOL_REQUIRES(mutex_);
   void NoteLost(int rank, const std::string& how) COMMPOOL_REQUIRES(mutex_);
-  Mailbox& MailboxOf(uint64_t channel) COMMPOOL_REQUIRES(mutex_);
+  const std::shared_ptr<Mailbox>& MailboxOf(uint64_t channel) COMMPOOL_REQUIRES(mutex_);
   // Whether something is unsent to a rank that is still there.
   bool OwesBytes() const COMMPOOL_REQUIRES(mutex_);
 

@@ -118,16 +118,14 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
   if (late > deadline_) {  // the others have given this round up, or are about to
     return DeadlineExceeded("missing: rank 0: it came ", late.count(), " ms after another rank");
   }
-  std::vector<std::optional<Frame>> heard;
   Status failure;
   static_cast<void>(link_->Await(deadline, [&] {
     failure = WhyRoundFails();
-    if (failure.ok() && mailbox_->ranks_heard < others) return false;
-    heard = mailbox_->TakeRound();
-    return true;
+    return !failure.ok() || mailbox_->ranks_heard >= others;
   }));
   if (!failure.ok()) return failure;
-  if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
+  std::vector<std::optional<Frame>> heard;
+  link_->WithLock([&] { heard = mailbox_->TakeRound(); });
   std::vector<std::string> contents(others + 1);
   contents[0] = mine;
   std::string missing;
@@ -211,11 +209,10 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
   if (AllHaveTheLink(all)) return channel_of(existing, next);
   COMMPOOL_TRY(CheckReach(all).under(site.call));
   const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
-  Result<std::shared_ptr<HomeLink>> link =
-      listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all.front().address);
-  if (!link.ok()) return link.status();
-  Keep(home, *link);
-  return channel_of(*link, kFirstChannel);
+  const std::shared_ptr<HomeLink> link = COMMPOOL_TRY(listener ? HomeLink::Accept(options, std::move(*listener))
+                                                               : HomeLink::Join(options, all.front().address));
+  Keep(home, link);
+  return channel_of(link, kFirstChannel);
 }
 
 std::shared_ptr<HomeLink> HomeLinks::Find(const Communicator& home) {

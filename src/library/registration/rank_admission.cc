@@ -17,10 +17,9 @@ namespace {
 
 Status Listen(Introduction& mine, std::optional<Listener>& listener) {
   mine.key = COMMPOOL_TRY(RandomKey());
-  Listener opened = COMMPOOL_TRY(Listener::Open());
-  mine.address = opened.address();
-  mine.why = opened.why_local();
-  listener = std::move(opened);
+  listener = COMMPOOL_TRY(Listener::Open());
+  mine.address = listener->address();
+  mine.why = listener->why_local();
   return Status();
 }
 
@@ -133,8 +132,7 @@ Introduction Introduce(int rank, std::optional<Listener>& listener) {
   return mine;
 }
 
-std::string Pad(const Introduction& introduction) {
-  Introduction mine = introduction;
+std::string Pad(Introduction mine) {
   std::string bytes = Encode(mine);
   if (bytes.size() > kIntroductionBytes) {
     mine.why.resize(mine.why.size() - std::min(mine.why.size(), bytes.size() - kIntroductionBytes));

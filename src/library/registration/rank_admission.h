@@ -40,7 +40,7 @@ struct Introduction {
 // Every version sends so many bytes, as whole 32-bit words (NCCL's ncclInt32), padded with zeros. NCCL takes the same
 // number of bytes from each rank, and would not notice a rank that sends another number.
 constexpr size_t kIntroductionBytes = 512;
-std::string Pad(const Introduction& introduction);
+std::string Pad(Introduction mine);
 // The introductions of all ranks, rank 0's first.
 Result<std::vector<Introduction>> DecodePadded(std::vector<std::string> introductions);
 
