@@ -95,9 +95,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   WaitSlices slices(Clock::now() + std::chrono::milliseconds(deadline_ms));
   // On a nonblocking communicator the registration of a window may return success before it has finished (nccl4py
   // documents it, NCCL 2.28.9 does it). So the state of the communicator decides.
-  if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
-    result = StateOf(driver, communicator.handle);
-  }
+  if (result == ncclSuccess) result = StateOf(driver, communicator.handle);
   while (result == ncclInProgress) {
     if (slices.Over()) {
       return DeadlineExceeded(call, " did not finish within ", deadline_ms,

@@ -339,9 +339,8 @@ uint64_t RegistrationSet::held_bytes() const {
 uint64_t RegistrationSet::pending(uint64_t segments) const {
   uint64_t count = registrars_.pending(segments);
   for (const Communicator& communicator : Communicators()) {
-    count += segments - std::min(segments, Count([&](const Registration& one) {
-                                   return one.serves && one.communicator.handle == communicator.handle;
-                                 }));
+    const auto serves = [&](const Registration& one) { return one.serves && With(communicator.handle)(one); };
+    count += segments - std::min(segments, Count(serves));
   }
   return count;
 }
@@ -350,7 +349,6 @@ uint64_t RegistrationSet::pending(uint64_t segments) const {
 Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
   ForgetReturn();
   std::vector<ReturnReport> reports;
-  if (kind_ != RegistrationKind::kWindow) return reports;
   std::vector<Return> plans;
   for (const Communicator& communicator : Communicators()) {
     Return& plan = plans.emplace_back(Return{.communicator = communicator});
