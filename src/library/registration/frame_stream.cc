@@ -17,8 +17,8 @@ constexpr uint64_t kLongestContents = uint64_t{1} << 28;
 
 // A frame's first bytes, as they travel.
 struct Header {
-  uint32_t kind;
-  uint32_t code;
+  FrameKind kind;
+  StatusCode code;
   uint64_t channel;
   uint64_t sequence;
   uint64_t bytes;
@@ -28,8 +28,7 @@ static_assert(sizeof(Header) == kFrameHeaderBytes);
 }  // namespace
 
 void FrameStream::Queue(const Frame& frame) {
-  const Header header{static_cast<uint32_t>(frame.kind), static_cast<uint32_t>(frame.code), frame.channel,
-                      frame.sequence, frame.contents.size()};
+  const Header header{frame.kind, frame.code, frame.channel, frame.sequence, frame.contents.size()};
   unsent_.reserve(unsent_.size() + sizeof(header) + frame.contents.size());
   unsent_.append(reinterpret_cast<const char*>(&header), sizeof(header));
   unsent_.append(frame.contents);
@@ -61,14 +60,13 @@ std::vector<Frame> FrameStream::TakeFrames() {
   size_t begin = 0;
   for (Header header; received_.size() - begin >= sizeof(header); begin += sizeof(header) + header.bytes) {
     std::memcpy(&header, received_.data() + begin, sizeof(header));
-    if (header.kind > static_cast<uint32_t>(FrameKind::kGoodbye) || header.bytes > kLongestContents) {
+    if (header.kind > FrameKind::kGoodbye || header.bytes > kLongestContents) {
       if (ended_.empty()) ended_ = connection_.peer() + " sent what is no frame";
       break;
     }
     if (received_.size() - begin - sizeof(header) < header.bytes) break;
     std::string contents = received_.substr(begin + sizeof(header), header.bytes);
-    frames.push_back({static_cast<FrameKind>(header.kind), static_cast<StatusCode>(header.code), header.channel,
-                      header.sequence, std::move(contents)});
+    frames.push_back({header.kind, header.code, header.channel, header.sequence, std::move(contents)});
   }
   received_.erase(0, begin);
   return frames;

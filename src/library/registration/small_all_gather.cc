@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <thread>
 #include <utility>
 
@@ -132,12 +131,11 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
 
   // The other ranks are on their way into the call, which may block on the host: ranks connect at a communicator's
   // first collective.
-  const auto all_gather =
-      std::function([all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
-                     words = mine.size() / sizeof(int32_t), stream = gather.stream.get()] {
-        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
-                          handle, stream);
-      });
+  const auto all_gather = [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
+                           words = mine.size() / sizeof(int32_t), stream = gather.stream.get()] {
+    return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32, handle,
+                      stream);
+  };
   gather.call = CallSeparately(driver, all_gather);
   Status status = AwaitGather(driver, gather, communicator, site, deadline_ms, deadline);
   if (!status.ok()) {
