@@ -68,7 +68,7 @@ void PoolImport::NoteEnd() {
     changed_.NotifyAll();
   }
   // A process that is killed closes its descriptors one after the other: the socket that listens may be the last.
-  for (int tries = 0; tries < kTriesToRemove && !closing_ && !dropped_ && !RemoveIfDead(socket_path_); ++tries) {
+  for (int tries = 0; tries < kTriesToRemove && !closing_ && !dropped_ && !RemoveIfDead(ticket_.socket); ++tries) {
     poll(nullptr, 0, kPauseMilliseconds);
   }
 }

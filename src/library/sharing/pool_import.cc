@@ -35,31 +35,30 @@ Result<std::unique_ptr<PoolImport>> PoolImport::Open(const Driver& driver, const
   if (device < 0) device = COMMPOOL_TRY(DeviceAt(driver, ticket.device));
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
   std::unique_ptr<PoolImport> import(new PoolImport(driver, ticket, options, std::move(context)));
-  const Status connected = import->Connect(ticket);
+  const Status connected = import->Connect();
   if (connected.ok()) return import;
-  return connected.under("importing from process " + std::to_string(ticket.process));
+  return connected.under("importing from " + import->owner_);
 }
 
 PoolImport::PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context)
     : driver_(driver),
       options_(options),
-      socket_path_(ticket.socket),
+      ticket_(ticket),
       owner_("process " + std::to_string(ticket.process)),
-      secret_(ticket.secret),
       context_(std::move(context)),
       segments_(driver, context_.device(), options.addresses) {}
 
-Status PoolImport::Connect(const Ticket& ticket) {
+Status PoolImport::Connect() {
   const Deadline deadline = this->deadline();
   const ContextGuard current(driver_, context_);
   MutexLock asking(asking_);
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return SystemFailure("eventfd failed");
   // First of all: the owner's thread wakes while this one makes its records.
-  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline));
+  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(ticket_.socket, deadline));
   COMMPOOL_TRY(CheckPeer(socket.get()));
   channel_ = MessageChannel(std::move(socket));
-  ShareMessage hello{ShareKind::kHello, {ticket.secret[0], ticket.secret[1], ticket.pool}};
+  ShareMessage hello{ShareKind::kHello, {ticket_.secret[0], ticket_.secret[1], ticket_.pool}};
   {
     MutexLock mapping(mapping_);
     reads_ = COMMPOOL_TRY(SharedRecords::Make(driver_));
@@ -69,9 +68,9 @@ Status PoolImport::Connect(const Ticket& ticket) {
   // The ticket's block: asked for behind the greeting it costs no way there and back.
   uint64_t block = 0;
   uint64_t segment = 0;
-  if (ticket.block != 0) {
-    block = COMMPOOL_TRY(Send({ShareKind::kAskBlock, {ticket.block}}));
-    segment = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
+  if (ticket_.block != 0) {
+    block = COMMPOOL_TRY(Send({ShareKind::kAskBlock, {ticket_.block}}));
+    segment = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket_.address}}));
   }
   // It starts while the owner answers. This thread reads the answers, for that one begins once it is welcome.
   thread_ = COMMPOOL_TRY(StartThread("the listener of an import", [this] { Serve(); }));
@@ -82,14 +81,14 @@ Status PoolImport::Connect(const Ticket& ticket) {
   // Else the thread opens them. Once the owner has ended the driver opens them no more.
   const RecordNumbers& updates = board_.page().updates;
   if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
-  if (ticket.block != 0) HoldFirst(ticket.block, block, segment, deadline);
+  if (ticket_.block != 0) HoldFirst(block, segment, deadline);
   MutexLock lock(mutex_);
   welcome_ = true;
   changed_.NotifyAll();
   return Status();
 }
 
-void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline) {
+void PoolImport::HoldFirst(uint64_t block_question, uint64_t segment_question, Deadline deadline) {
   // An owner that sleeps or wakes may take longer: then the block is asked for again, and that call tells of a failure.
   const Deadline soon = std::min(deadline, DeadlineAfter(kTimeForTheBlock));
   const Result<Received> block = AwaitNow(block_question, soon);
@@ -99,7 +98,7 @@ void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t se
     // Without it the block is asked for later, and that call tells why.
     static_cast<void>(Map(*segment));
   }
-  if (block.ok()) static_cast<void>(Hold(number, block->message, 0));
+  if (block.ok()) static_cast<void>(Hold(ticket_.block, block->message, 0));
 }
 
 PoolImport::~PoolImport() { static_cast<void>(Close()); }
@@ -224,7 +223,7 @@ std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
 
 Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
   if (ticket.block == 0) return InvalidArgument("the ticket is a pool's: it names no block");
-  if (ticket.secret != secret_) {
+  if (ticket.secret != ticket_.secret) {
     return InvalidArgument("the ticket's block is of another pool than the import's, ", title_);
   }
   MutexLock asking(asking_);

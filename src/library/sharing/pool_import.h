@@ -79,9 +79,9 @@ class PoolImport {
   enum class Use { kBeginRead, kEndRead, kRelease };
 
   PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context);
-  Status Connect(const Ticket& ticket);
-  // Takes the answers about the ticket's block, with its number and those of the two questions, where they come soon.
-  void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline);
+  Status Connect();
+  // Takes the answers about the ticket's block, by the numbers of the two questions, where they come soon.
+  void HoldFirst(uint64_t block_question, uint64_t segment_question, Deadline deadline);
 
   enum class Awaited { kAnswer, kAwake };
   // Waits for it, or for the connection's end. Without the lock between two slices: a handler of a signal may free
@@ -133,9 +133,8 @@ class PoolImport {
 
   const Driver& driver_;
   const ImportOptions options_;
-  const std::string socket_path_;
+  const Ticket ticket_;      // of the pool, or of the block that it was opened with
   const std::string owner_;  // "process 12"
-  const HashKey secret_;
   PrimaryContext context_;
   std::string title_;
   ReadingBoard board_;
