@@ -157,7 +157,7 @@ void PoolImport::SendLeaving() {
   {
     MutexLock mapping(mapping_);
     for (const uint64_t record : records) {
-      const Result<bool> done = reads_.Passed(driver_, record);
+      const Result<bool> done = reads_.Passed(record);
       if (done.ok() && !*done) break;
       passed = record;  // where the device is lost nothing of this process runs there any more
     }

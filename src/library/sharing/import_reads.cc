@@ -86,7 +86,7 @@ Result<uint64_t> PoolImport::Record(CUdeviceptr address, Use use, CUstream strea
   }
   const ContextGuard current(driver_, context_);
   MutexLock mapping(mapping_);
-  const uint64_t record = COMMPOOL_TRY(reads_.Record(driver_, stream));
+  const uint64_t record = COMMPOOL_TRY(reads_.Record(stream));
   reads_.Publish(board_.page().reads);
   return record;
 }

@@ -124,7 +124,7 @@ Status ShareServer::EndUpdate(uint64_t pool, uint64_t address, CUstream stream) 
     if (shared->blocks.at(block).gate == Gate::kOpen) return FailedPrecondition("no update of the block is under way");
   }
   MutexLock recording(shared->recording);
-  const uint64_t number = COMMPOOL_TRY(shared->updates.Record(driver_, stream));
+  const uint64_t number = COMMPOOL_TRY(shared->updates.Record(stream));
   OpenGate(pool, block, number);
   return Status();
 }

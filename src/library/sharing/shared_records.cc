@@ -12,7 +12,8 @@ namespace commpool::internal {
 namespace {
 
 // Whether an event's work is done. Never waits, and belongs to no capture.
-Result<bool> IsDone(const Driver& driver, const Event& event) {
+Result<bool> IsDone(const Event& event) {
+  const Driver& driver = event.driver();
   const RelaxedCapture relaxed(driver);
   const CUresult answer = driver.cuda.cuEventQuery(event.get());
   if (answer == CUDA_ERROR_NOT_READY) return false;
@@ -21,11 +22,11 @@ Result<bool> IsDone(const Driver& driver, const Event& event) {
 }
 
 // Whether an event is done that was recorded with this number or a later one.
-Result<bool> HasPassed(const Driver& driver, const std::array<Event, 2>& events, const auto& numbers, uint64_t number) {
+Result<bool> HasPassed(const std::array<Event, 2>& events, const auto& numbers, uint64_t number) {
   for (size_t place = 0; place < events.size(); ++place) {
     // First the number: another process may record the event anew meanwhile, and then it stands for more.
     if (numbers[place] < number) continue;
-    const bool done = COMMPOOL_TRY(IsDone(driver, events[place]));
+    const bool done = COMMPOOL_TRY(IsDone(events[place]));
     if (done) return true;
   }
   return false;
@@ -49,9 +50,10 @@ Result<SharedRecords> SharedRecords::Make(const Driver& driver) {
   return records;
 }
 
-Result<uint64_t> SharedRecords::Record(const Driver& driver, CUstream stream) {
+Result<uint64_t> SharedRecords::Record(CUstream stream) {
+  const Driver& driver = events_[newest_].driver();
   const size_t other = 1 - newest_;
-  const bool free = numbers_[other] == 0 || COMMPOOL_TRY(IsDone(driver, events_[other]));
+  const bool free = numbers_[other] == 0 || COMMPOOL_TRY(IsDone(events_[other]));
   const size_t place = free ? other : newest_;
   // Streams end their reads in any order; behind this wait the new record stands for all of them.
   if (numbers_[newest_] != 0) {
@@ -74,10 +76,7 @@ void SharedRecords::Publish(RecordNumbers& numbers) const {
   }
 }
 
-Result<bool> SharedRecords::Passed(const Driver& driver, uint64_t number) const {
-  if (number == 0) return true;
-  return HasPassed(driver, events_, numbers_, number);
-}
+Result<bool> SharedRecords::Passed(uint64_t number) const { return HasPassed(events_, numbers_, number); }
 
 Status OpenedRecords::Take(const std::string& handles) {
   if (handles.size() != kHandleBytes) return InvalidArgument("the other process sent no events");
@@ -86,12 +85,12 @@ Status OpenedRecords::Take(const std::string& handles) {
 }
 
 // Two threads may open them at the same time; then the first one's count.
-Result<const OpenedRecords::Events*> OpenedRecords::Get(const Driver& driver) {
+Status OpenedRecords::Open(const Driver& driver) {
   {
     const std::lock_guard lock(mutex_);
-    if (events_) return &*events_;
+    if (events_) return Status();
   }
-  Events opened;
+  std::array<Event, 2> opened;
   for (size_t place = 0; place < opened.size(); ++place) {
     Result<Event> event = Event::Open(driver, handles_[place]);
     const bool of_the_host = event.status().code() == StatusCode::kOutOfMemory;
@@ -100,15 +99,13 @@ Result<const OpenedRecords::Events*> OpenedRecords::Get(const Driver& driver) {
   }
   const std::lock_guard lock(mutex_);
   if (!events_) events_ = std::move(opened);
-  return &*events_;
+  return Status();
 }
-
-Status OpenedRecords::Open(const Driver& driver) { return Get(driver).status(); }
 
 Result<bool> OpenedRecords::Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) {
   if (number == 0) return true;
-  const Events* const events = COMMPOOL_TRY(Get(driver));
-  return HasPassed(driver, *events, numbers, number);
+  COMMPOOL_TRY(Open(driver));
+  return HasPassed(*events_, numbers, number);
 }
 
 }  // namespace commpool::internal

@@ -37,11 +37,11 @@ class SharedRecords {
   const std::string& handles() const { return handles_; }
   // Records behind the work on the stream, and behind all earlier records: the stream waits for those. Returns the
   // number. REQUIRES: the stream does not capture.
-  Result<uint64_t> Record(const Driver& driver, CUstream stream);
+  Result<uint64_t> Record(CUstream stream);
   // Tells the other process; call it after Record.
   void Publish(RecordNumbers& numbers) const;
-  // Whether all records up to the number are done.
-  Result<bool> Passed(const Driver& driver, uint64_t number) const;
+  // Whether all records up to the number, which Record returned, are done.
+  Result<bool> Passed(uint64_t number) const;
 
  private:
   std::array<Event, 2> events_;
@@ -64,13 +64,9 @@ class OpenedRecords {
   Result<bool> Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers);
 
  private:
-  using Events = std::array<Event, 2>;
-
-  Result<const Events*> Get(const Driver& driver);
-
   std::array<CUipcEventHandle, 2> handles_ = {};
-  std::mutex mutex_;              // not our Mutex: nothing is called under it
-  std::optional<Events> events_;  // guarded by the mutex; once there it stays as it is
+  std::mutex mutex_;                            // not our Mutex: nothing is called under it
+  std::optional<std::array<Event, 2>> events_;  // set under the mutex; once there it stays as it is
 };
 
 }  // namespace commpool::internal
