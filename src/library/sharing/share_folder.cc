@@ -56,12 +56,6 @@ Status MakeFolder(const std::string& folder) {
                             "with mode 0700");
 }
 
-// A socket that does not listen yet looks like that of a killed process. It has a name with a dot in front until then.
-std::string UnreadyName(const std::string& path) {
-  const size_t name = path.rfind('/') + 1;
-  return path.substr(0, name) + "." + path.substr(name);
-}
-
 // Whether its process had time enough to listen.
 bool IsOld(const std::string& path) {
   constexpr time_t kSeconds = 60;
@@ -76,11 +70,6 @@ void Sweep(const std::string& folder) {
     const std::string path = folder + "/" + entry->d_name;
     if (entry->d_type == DT_SOCK && (entry->d_name[0] != '.' || IsOld(path))) RemoveIfDead(path);
   }
-}
-
-Result<std::string> NewPath(const std::string& folder) {
-  const HashKey random = COMMPOOL_TRY(RandomKey());
-  return folder + "/" + Hexadecimal(random[0], kNameBytes);
 }
 
 // Nothing where nothing is there.
@@ -122,8 +111,11 @@ Result<ShareListener> ShareListener::OpenIn(const std::string& chosen, const std
 Result<ShareListener> ShareListener::Open(const std::string& folder) {
   COMMPOOL_TRY(MakeFolder(folder));
   Sweep(folder);
-  const std::string path = COMMPOOL_TRY(NewPath(folder));
-  const std::string unready = UnreadyName(path);
+  const HashKey random = COMMPOOL_TRY(RandomKey());
+  const std::string name = Hexadecimal(random[0], kNameBytes);
+  const std::string path = folder + "/" + name;
+  // Until it listens it looks like the socket of a killed process, so it has a dot in front of its name.
+  const std::string unready = folder + "/." + name;
   const std::optional<sockaddr_un> address = AddressOf(unready);
   if (!address) return Failed("listening at", path, ENAMETOOLONG);
   ShareListener listener;
