@@ -6,7 +6,6 @@
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
-#include "src/library/driver/handles.h"
 #include "src/library/sharing/share_server.h"
 
 namespace commpool::internal {
@@ -120,15 +119,13 @@ void ShareServer::NoteAsleep(Importer& importer, const ShareMessage& answer) {
 }
 
 Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const ShareMessage& hello) {
+  const HashKey secret = {hello.numbers[0], hello.numbers[1]};
   std::shared_ptr<SharedPool> pool;
   {
     MutexLock lock(mutex_);
     pool = Find(hello.numbers[2]);
-  }
-  const HashKey secret = {hello.numbers[0], hello.numbers[1]};
-  const std::shared_ptr<SharedMemory> memory = pool == nullptr ? nullptr : pool->facts.memory.lock();
-  if (memory == nullptr || pool->ended || pool->secret != secret || importer->pool != 0) {
-    return Ended();
+    const bool may = pool != nullptr && !pool->ended && pool->secret == secret && importer->pool == 0;
+    if (!may || pool->facts.memory.expired()) return Ended();
   }
   COMMPOOL_TRY(importer->reads.Take(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
