@@ -71,8 +71,6 @@ Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessF
 }
 
 Status RecordingFile::Write(PageHeader header, std::string_view entries, size_t written) {
-  header.magic = kMagic;
-  header.version = kVersion;
   header.recording = recording_;
   header.bytes = static_cast<uint32_t>(entries.size());
   header.checksum = ChecksumOf(header, entries);

@@ -25,7 +25,7 @@ inline constexpr uint32_t kMagic = 0x52505043;  // "CPPR"
 // Little-endian, like every host that has a GPU.
 struct PageHeader {
   uint32_t magic = kMagic;
-  uint32_t version = 0;
+  uint32_t version = kVersion;
   uint64_t recording = 0;  // a random number: pages of an older recording in the same file have another
   uint64_t number = 0;     // 0 is the page with the process
   uint64_t chapter = 0;    // the number of the page that its chapter begins with
