@@ -49,7 +49,7 @@ class Domain {
   // A range of this thread: ranges end in the reverse order.
   void Push(std::string_view text) const;
   void Pop() const;
-  // A range that another thread may end. Returns its number.
+  // A range that another thread may end. Returns its number. REQUIRES for both: heard().
   uint64_t Start(std::string_view text) const;
   void End(uint64_t range) const;
 
