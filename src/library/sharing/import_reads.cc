@@ -6,11 +6,6 @@
 
 namespace commpool::internal {
 
-Status PoolImport::CheckReadable() const {
-  if (dropped_ || (ended_ && asleep_)) return OwnerEnded();
-  return awake_failure_;
-}
-
 Status PoolImport::NeverReadable(Gate gate) const {
   if (gate != Gate::kFreed && gate != Gate::kPoolEnded) return Status();
   return RemoteFailure("the owner, ", owner_, gate == Gate::kFreed ? ", has freed the block" : ", has ended its pool",
@@ -35,7 +30,8 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
     {
       MutexLock lock(mutex_);
       COMMPOOL_TRY(CheckNotClosing());
-      COMMPOOL_TRY(CheckReadable());
+      if (dropped_ || (ended_ && asleep_)) return OwnerEnded();
+      COMMPOOL_TRY(awake_failure_);
       if (asleep_ && !in_time) return late;
       if (asleep_) continue;  // again, since that wait
       const auto found = COMMPOOL_TRY(FindHeld(address, Use::kBeginRead));

@@ -103,8 +103,6 @@ class PoolImport {
   Status AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slices);
   // kNotFound where this import holds no block there; kFailedPrecondition where its reads do not allow the use.
   Result<HeldBlocks::iterator> FindHeld(CUdeviceptr address, Use use) COMMPOOL_REQUIRES(mutex_);
-  // Why no read may begin; OK where it may.
-  Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);
   void LeaveRead(Held& held) COMMPOOL_REQUIRES(mutex_);
   // Why a gate that is not open never opens again; OK where it may.
   Status NeverReadable(Gate gate) const;

@@ -68,9 +68,5 @@ void AwaitChange(std::atomic<uint32_t>& word, uint32_t seen);
 void WakeWaiters(std::atomic<uint32_t>& word);
 
 inline Gate GateOf(const ReadingBoard::Line& line) { return static_cast<Gate>(line.gate.load()); }
-inline void SetGate(ReadingBoard::Line& line, Gate gate) {
-  line.gate = static_cast<uint32_t>(gate);
-  WakeWaiters(line.gate);
-}
 
 }  // namespace commpool::internal

@@ -177,8 +177,7 @@ Status ShareServer::GiveBlock(Importer& importer, const ShareMessage& question) 
     SharedPool& pool = *Find(importer.pool);
     const auto found = pool.blocks.find(number);
     if (found == pool.blocks.end() || found->second.freed) return NotFound("the block of the ticket was freed");
-    const auto held = importer.lines.find(number);
-    const size_t line = held != importer.lines.end() ? held->second : COMMPOOL_TRY(pool.Hold(importer, number));
+    const size_t line = COMMPOOL_TRY(pool.Hold(importer, number));
     answer.numbers = {found->second.address, found->second.bytes, found->second.segment, line};
   }
   SendTo(importer, answer);

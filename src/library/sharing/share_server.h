@@ -128,7 +128,8 @@ class SharedPool {
   Status EndedAsleep() const { return RemoteFailure(facts.title, " ended while it was asleep: its memory is gone"); }
   // Nobody can ask about it any more.
   bool MayBeForgotten() const { return ended && importers.empty() && blocks.empty(); }
-  // A line of the board for a block that the importer did not hold. kExhausted where it holds too many.
+  // The block's line of the board, a new one where the importer did not hold the block. kExhausted where it holds too
+  // many.
   Result<size_t> Hold(Importer& importer, uint64_t block);
   void LetGo(Importer& importer, uint64_t block);
 

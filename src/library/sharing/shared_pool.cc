@@ -45,14 +45,14 @@ void SharedPool::SetGate(SharedBlock& block, uint64_t number, Gate gate) {
     if (held == importer->lines.end()) continue;
     ReadingBoard::Line& line = importer->board.line(held->second);
     line.updated = block.updated;
-    internal::SetGate(line, gate);
+    line.gate = static_cast<uint32_t>(gate);
+    WakeWaiters(line.gate);
   }
 }
 
 bool SharedPool::Forget(uint64_t number) {
-  const auto found = blocks.find(number);
-  if (found == blocks.end() || !found->second.freed || IsHeld(number)) return false;
-  blocks.erase(found);
+  if (!blocks.at(number).freed || IsHeld(number)) return false;
+  blocks.erase(number);
   return true;
 }
 
@@ -67,6 +67,7 @@ bool SharedPool::IsHeld(uint64_t block) const {
 }
 
 Result<size_t> SharedPool::Hold(Importer& importer, uint64_t block) {
+  if (const auto held = importer.lines.find(block); held != importer.lines.end()) return held->second;
   const bool reused = !importer.free_lines.empty();
   const size_t place = reused ? importer.free_lines.back() : importer.lines.size();  // else all before it are held
   if (place == ReadingBoard::kLines) {
