@@ -14,7 +14,7 @@ void Span::End(const Status& status) {
 
 void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place,
                         std::string_view budget) const {
-  times_made_.fetch_add(1, std::memory_order_relaxed);
+  made_.store(true, std::memory_order_relaxed);
   Record([&](Texts& texts) -> Event {
     return PoolMade{.pool = pool_,
                     .name = texts.NumberOf(name),
@@ -44,9 +44,8 @@ void PoolRecorder::Bytes(PoolBytes now) {
   const bool new_recording = told_times_ != recorder_.times();
   if (new_recording) told_small_.clear();
   told_times_ = recorder_.times();
-  const uint64_t made = times_made_.load(std::memory_order_relaxed);
-  tells_all_ = new_recording || told_chapter_ != recorder_.chapters() || told_made_ != made;
-  told_made_ = made;
+  const bool made = made_.exchange(false, std::memory_order_relaxed);
+  tells_all_ = new_recording || told_chapter_ != recorder_.chapters() || made;
   if (!tells_all_ && now == told_) return;
   told_ = now;
   Tell(now);

@@ -232,10 +232,9 @@ class PoolRecorder {
   }
 
   std::atomic<uint64_t> counts_from_{0};
-  mutable std::atomic<uint64_t> times_made_{0};
-  uint64_t told_made_ = 0;
-  uint64_t told_times_ = 0;    // the recording that the members below are of
-  uint64_t told_chapter_ = 0;  // each chapter tells all figures once
+  mutable std::atomic<bool> made_{false};  // since the last Bytes
+  uint64_t told_times_ = 0;                // the recording that the members below are of
+  uint64_t told_chapter_ = 0;              // each chapter tells all figures once
   bool tells_all_ = false;
   PoolBytes told_;
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> told_small_;  // served and cached, by size
