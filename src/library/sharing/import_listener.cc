@@ -76,13 +76,8 @@ void PoolImport::NoteEnd() {
 Status PoolImport::Hear() {
   COMMPOOL_TRY(SendQueued());
   while (true) {
-    std::optional<Received> received;
-    if (for_later_.empty()) {
-      received = COMMPOOL_TRY(channel_.Receive());
-    } else {
-      received = std::move(for_later_.front());
-      for_later_.pop_front();
-    }
+    for (; !for_later_.empty(); for_later_.pop_front()) Take(std::move(for_later_.front()));
+    std::optional<Received> received = COMMPOOL_TRY(channel_.Receive());
     if (!received) return Status();
     Take(std::move(*received));
   }

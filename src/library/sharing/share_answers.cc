@@ -48,8 +48,7 @@ void ShareServer::Serve(int port) {
 bool ShareServer::AcceptAll(int port) {
   while (true) {
     PrivateSocket caller = PrivateSocket::Accept(port);
-    const int error = errno;
-    if (!caller.valid()) return CodeOfError(error) != StatusCode::kOutOfMemory;
+    if (!caller.valid()) return CodeOfError(errno) != StatusCode::kOutOfMemory;
     const auto importer = std::make_shared<Importer>();
     const Result<pid_t> peer = CheckPeer(caller.get());
     importer->channel = MessageChannel(std::move(caller));
