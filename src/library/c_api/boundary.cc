@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "src/library/base/bytes.h"
-#include "src/library/base/check.h"
 #include "src/library/base/environment.h"
 #include "src/library/base/log.h"
 #include "src/library/base/native_stack.h"
@@ -122,6 +121,11 @@ Status OpenProcessRuntime(DriverChoice choice, Measure measure) {
   LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(choice));
   if (options.choice == DriverChoice::kAuto) options.choice = choice;
   return OpenWith(options, measure);
+}
+
+Result<commpool_block> BlockAt(Runtime& runtime, const void* pointer) {
+  const std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
+  return owner->FindBlock(AddressOf(pointer));
 }
 
 Result<Runtime*> ProcessRuntime() {

@@ -46,6 +46,9 @@ inline Runtime* OpenedProcessRuntime() { return process_runtime.load(std::memory
 // Converts a caller's pointer to the driver's type.
 inline CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+// The live block that holds the pointer, of whichever pool.
+Result<commpool_block> BlockAt(Runtime& runtime, const void* pointer);
+
 // The runtime, opened with the real driver at its first use.
 Result<Runtime*> ProcessRuntime();
 

@@ -34,14 +34,13 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   }
   read->backing.kind = backing->kind;
   Placement& placement = read->backing.placement;
-  COMMPOOL_TRY(ReadWord("pool options: location", NumberOf(given.location), {"DEVICE", "HOST_NUMA"}, &placement.kind));
-  COMMPOOL_TRY(ReadWord("pool options: frees", NumberOf(given.frees), {"DEFERRED", "ORDERED"}, &read->frees));
-  COMMPOOL_TRY(ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode));
-  COMMPOOL_TRY(ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves));
-  COMMPOOL_TRY(ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams));
-  COMMPOOL_TRY(
-      ReadWord("pool options: replays", NumberOf(given.replays), {"CONCURRENT", "ONE_AT_A_TIME"}, &read->replays));
-  return ReadWord("pool options: grants", NumberOf(given.grants), {"READ_WRITE", "READ"}, &read->backing.grants);
+  COMMPOOL_TRY(ReadWord("pool options: location", given.location, {"DEVICE", "HOST_NUMA"}, &placement.kind));
+  COMMPOOL_TRY(ReadWord("pool options: frees", given.frees, {"DEFERRED", "ORDERED"}, &read->frees));
+  COMMPOOL_TRY(ReadWord("pool options: mode", given.mode, {"FIXED", "EXPANDABLE"}, &read->mode));
+  COMMPOOL_TRY(ReadWord("pool options: moves", given.moves, {"EAGER", "UNDER_PRESSURE"}, &read->moves));
+  COMMPOOL_TRY(ReadWord("pool options: streams", given.streams, {"MAY_DIE", "OUTLIVE"}, &read->streams));
+  COMMPOOL_TRY(ReadWord("pool options: replays", given.replays, {"CONCURRENT", "ONE_AT_A_TIME"}, &read->replays));
+  return ReadWord("pool options: grants", given.grants, {"READ_WRITE", "READ"}, &read->backing.grants);
 }
 
 // Checks that need no other option.
@@ -132,9 +131,9 @@ Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(
                         SleepRequest& request) {
   if (given == nullptr) return InvalidArgument("the sleep options are null");
   COMMPOOL_TRY(CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given)));
-  COMMPOOL_TRY(ReadWord("keep", NumberOf(given->keep), {"DISCARD", "HOST"}, &request.keep));
+  COMMPOOL_TRY(ReadWord("keep", given->keep, {"DISCARD", "HOST"}, &request.keep));
   COMMPOOL_TRY(ReadGraphs(NumberOf(given->graphs), &request.graphs));
-  COMMPOOL_TRY(ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
+  COMMPOOL_TRY(ReadWord("kept_in", given->kept_in, {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
   COMMPOOL_TRY(CheckSayAnything(*given, request.keep, request.copies.in));
   return ReadCopies(*given, is_live, request.copies);
 }
@@ -193,10 +192,8 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
   ScopeRequest request;
   if (given == nullptr) return request;
   COMMPOOL_TRY(CheckStructBytes("scope_options", given->struct_bytes, sizeof(*given)));
-  COMMPOOL_TRY(
-      ReadWord("scope options: filter", NumberOf(given->filter), {"THREAD", "STREAM", "PROCESS"}, &request.filter));
-  COMMPOOL_TRY(
-      ReadWord("scope options: exhaustion", NumberOf(given->exhaustion), {"ERROR", "NEXT_SCOPE"}, &request.exhaustion));
+  COMMPOOL_TRY(ReadWord("scope options: filter", given->filter, {"THREAD", "STREAM", "PROCESS"}, &request.filter));
+  COMMPOOL_TRY(ReadWord("scope options: exhaustion", given->exhaustion, {"ERROR", "NEXT_SCOPE"}, &request.exhaustion));
   request.sizes = {given->min_bytes, given->max_bytes};
   return request;
 }

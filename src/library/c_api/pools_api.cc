@@ -77,8 +77,7 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
 
 // Whether a pointer lies in a live block: for a name in sleep options.
 Status CheckLive(const void* pointer) {
-  const auto owner = OpenedProcessRuntime()->addresses().OwnerOf(AddressOf(pointer));
-  const Status found = owner.ok() ? (*owner)->FindBlock(AddressOf(pointer)).status() : owner.status();
+  const Status found = BlockAt(*OpenedProcessRuntime(), pointer).status();
   return found.ok() ? found : InvalidArgument(found.message());
 }
 

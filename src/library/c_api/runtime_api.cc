@@ -220,10 +220,7 @@ commpool_status commpool_block_of(const void* pointer, commpool_block* block, si
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
     if (block == nullptr) return NullOutput();
     COMMPOOL_TRY(CheckEntryBytes("block", entry_bytes, sizeof(*block)));
-    const Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
-    found = owner.ok();
-    if (!found) return Status();
-    const Result<commpool_block> holder = (*owner)->FindBlock(AddressOf(pointer));
+    const Result<commpool_block> holder = BlockAt(runtime, pointer);
     found = holder.ok();
     if (found) *block = runtime.Shown(*holder);
     return Status();

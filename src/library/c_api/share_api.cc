@@ -33,8 +33,7 @@ Status WriteTicket(const Result<std::string>& text, char* ticket) {
 }
 
 Result<std::shared_ptr<Pool>> PoolAt(Runtime& runtime, const void* pointer) {
-  std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
-  const commpool_block block = COMMPOOL_TRY(owner->FindBlock(AddressOf(pointer)));
+  const commpool_block block = COMMPOOL_TRY(BlockAt(runtime, pointer));
   return runtime.pools().Find(block.pool);
 }
 
@@ -57,7 +56,7 @@ Result<ImportOptions> ParseImportOptions(const commpool_import_options* given) {
   ImportOptions options;
   if (given == nullptr) return options;
   COMMPOOL_TRY(CheckStructBytes("import_options", given->struct_bytes, sizeof(*given)));
-  COMMPOOL_TRY(ReadWord("addresses", NumberOf(given->addresses), {"ANY", "SAME"}, &options.addresses));
+  COMMPOOL_TRY(ReadWord("addresses", given->addresses, {"ANY", "SAME"}, &options.addresses));
   if (given->device < COMMPOOL_CURRENT_DEVICE) return InvalidArgument("there is no device ", given->device);
   if (given->deadline_ms == 0) return InvalidArgument("deadline_ms is 0: no owner could answer in time");
   options.device = given->device;

@@ -34,11 +34,11 @@ int32_t NumberOf(const Word& word) {
 // Whether the number belongs to a word. kInvalidArgument lists the words.
 Status CheckWord(const std::string& what, int32_t number, std::initializer_list<const char*> words);
 
-// Converts a number of a program's enumeration to our own enumeration, which has the same numbers.
-template <typename OwnWord>
-Status ReadWord(const std::string& what, int32_t number, std::initializer_list<const char*> words, OwnWord* own) {
-  Status status = CheckWord(what, number, words);
-  if (status.ok()) *own = static_cast<OwnWord>(number);
+// Converts a word of a program's enumeration, or its number, to our own enumeration, which has the same numbers.
+template <typename OwnWord, typename Word>
+Status ReadWord(const std::string& what, const Word& word, std::initializer_list<const char*> words, OwnWord* own) {
+  Status status = CheckWord(what, NumberOf(word), words);
+  if (status.ok()) *own = static_cast<OwnWord>(NumberOf(word));
   return status;
 }
 
@@ -46,7 +46,7 @@ Status ReadWord(const std::string& what, int32_t number, std::initializer_list<c
 template <typename OwnWord, typename Word>
 Result<OwnWord> WordOf(const std::string& what, const Word& word, std::initializer_list<const char*> words) {
   OwnWord own{};
-  COMMPOOL_TRY(ReadWord(what, NumberOf(word), words, &own));
+  COMMPOOL_TRY(ReadWord(what, word, words, &own));
   return own;
 }
 
