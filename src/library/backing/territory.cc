@@ -51,11 +51,11 @@ Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
 }
 
 template <typename Step>
-Status Territory::ForEachRow(Pages::iterator first, Pages::iterator last, Step step) {
+Status Territory::ForEachRow(Pages::iterator first, Pages::iterator last, bool (Page::*is_such)() const, Step step) {
   while (first != last) {
     uint64_t bytes = 0;
     auto end = first;
-    for (; end != last && end->first == first->first + bytes && end->second.mapping.valid(); ++end) {
+    for (; end != last && end->first == first->first + bytes && (end->second.*is_such)(); ++end) {
       bytes += end->second.bytes;
     }
     if (bytes > 0) COMMPOOL_TRY(step(first, end, bytes));
@@ -66,16 +66,17 @@ Status Territory::ForEachRow(Pages::iterator first, Pages::iterator last, Step s
 
 Status Territory::UnmapPages(Pages::iterator first, Pages::iterator last) {
   Status failed;
-  static_cast<void>(ForEachRow(first, last, [&](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
-    Status unmapped = CheckCuda(driver(), driver().cuda.cuMemUnmap(begin->first, bytes),
-                                {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
-    for (auto page = begin; unmapped.ok() && page != end; ++page) {
-      page->second.mapping.Abandon();
-      page->second.open = false;
-    }
-    KeepFirst(failed, std::move(unmapped));
-    return Status();
-  }));
+  static_cast<void>(
+      ForEachRow(first, last, &Page::IsMapped, [&](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
+        Status unmapped = CheckCuda(driver(), driver().cuda.cuMemUnmap(begin->first, bytes),
+                                    {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
+        for (auto page = begin; unmapped.ok() && page != end; ++page) {
+          page->second.mapping.Abandon();
+          page->second.open = false;
+        }
+        KeepFirst(failed, std::move(unmapped));
+        return Status();
+      }));
   return failed;
 }
 
@@ -134,9 +135,9 @@ Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags f
   Accesses accesses;
   for (const int device : devices) accesses.push_back(AccessFor({.device = device}, flags));
   if (accesses.empty()) return Status();
-  return ForEachRow(pages_.begin(), pages_.end(), [&](Pages::iterator first, Pages::iterator, uint64_t bytes) {
-    return SetAccess(first->first, bytes, accesses);
-  });
+  return ForEachRow(
+      pages_.begin(), pages_.end(), &Page::IsMapped,
+      [&](Pages::iterator first, Pages::iterator, uint64_t bytes) { return SetAccess(first->first, bytes, accesses); });
 }
 
 Status Territory::GrantPeers(std::span<const int> peers) {
@@ -175,15 +176,9 @@ Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
     if (page->second.mapping.valid()) continue;
     page->second.mapping = COMMPOOL_TRY(Mapping::Map(driver(), page->first, page->second.memory));
   }
-  const auto is_open = [](const auto& page) { return page.second.open; };
-  while ((first = std::find_if_not(first, last, is_open)) != last) {
-    const auto end = std::find_if(first, last, is_open);
-    COMMPOOL_TRY(ForEachRow(first, end, [this](Pages::iterator begin, Pages::iterator, uint64_t bytes) {
-      return Open(begin->first, bytes);
-    }));
-    first = end;
-  }
-  return Status();
+  return ForEachRow(first, last, &Page::IsClosed, [this](Pages::iterator begin, Pages::iterator, uint64_t bytes) {
+    return Open(begin->first, bytes);
+  });
 }
 
 Status Territory::MapAll() {

@@ -70,14 +70,17 @@ class Territory : public Segment {
     PhysicalMemory memory;
     Mapping mapping;
     bool open = false;  // the device and its peers may use it
+
+    bool IsMapped() const { return mapping.valid(); }
+    bool IsClosed() const { return !open; }
   };
   using Pages = std::map<CUdeviceptr, Page>;
   using Accesses = std::vector<CUmemAccessDesc>;
 
-  // Calls `step(first, last, bytes)` for each run of mapped pages without a gap: one driver call takes any number of
-  // whole mappings.
+  // Calls `step(first, last, bytes)` for each run of such pages without a gap: one driver call takes any number of
+  // whole mappings. Ends at the first failure.
   template <typename Step>
-  static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
+  static Status ForEachRow(Pages::iterator first, Pages::iterator last, bool (Page::*is_such)() const, Step step);
 
   // Goes on with the other rows after a failure, and returns the first.
   Status UnmapPages(Pages::iterator first, Pages::iterator last);
