@@ -16,12 +16,6 @@ constexpr const BackingRow* kRows[] = {
 #undef COMMPOOL_BACKING
 };
 
-template <typename Predicate>
-const BackingRow* FindRow(Predicate fits) {
-  const auto* const found = std::find_if(std::begin(kRows), std::end(kRows), fits);
-  return found == std::end(kRows) ? nullptr : *found;
-}
-
 // Options that exclude each other on every machine.
 Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kDevice) {
@@ -57,11 +51,13 @@ Status CheckGrants(const Backing& backing) {
 std::span<const BackingRow* const> AllBackings() { return kRows; }
 
 const BackingRow* FindBacking(int number) {
-  return FindRow([&](const BackingRow* row) { return static_cast<int>(row->kind) == number; });
+  const auto* const found = std::ranges::find(kRows, static_cast<BackingKind>(number), &BackingRow::kind);
+  return found == std::end(kRows) ? nullptr : *found;
 }
 
 const BackingRow* FindBacking(std::string_view name) {
-  return FindRow([&](const BackingRow* row) { return row->name == name; });
+  const auto* const found = std::ranges::find(kRows, name, &BackingRow::name);
+  return found == std::end(kRows) ? nullptr : *found;
 }
 
 std::string NamesOfBackings(bool (*fits)(const BackingRow& row)) {
