@@ -8,39 +8,29 @@ BlockMap::~BlockMap() {
   for (const auto& [pages, bytes] : mapped_) munmap(pages, bytes);
 }
 
-void* BlockMap::MapPages(uint64_t bytes) {
+template <typename Pages>
+Pages* BlockMap::MadeAt(std::atomic<Pages*>& place) {
+  if (Pages* const made = place.load(std::memory_order_relaxed)) return made;
   mapped_.reserve(mapped_.size() + 1);
-  void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const pages =
+      mmap(nullptr, sizeof(Pages), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) return nullptr;
-  mapped_.emplace_back(pages, bytes);
-  return pages;
-}
-
-BlockMap::Node* BlockMap::NodeOf(Address address) {
-  std::atomic<Node*>& place = top_[address >> kTopShift];
-  Node* node = place.load(std::memory_order_relaxed);
-  if (node != nullptr) return node;
-  node = static_cast<Node*>(MapPages(sizeof(Node)));
-  place.store(node, std::memory_order_release);
-  return node;
+  mapped_.emplace_back(pages, sizeof(Pages));
+  place.store(static_cast<Pages*>(pages), std::memory_order_release);
+  return place.load(std::memory_order_relaxed);
 }
 
 AtomicWord* BlockMap::MakeLeaf(Address address) {
   if (address % kClassUnit != 0 || address >> kAddressBits != 0) return nullptr;
   MutexLock lock(mutex_);
-  Node* const node = NodeOf(address);
-  if (node == nullptr) return nullptr;
-  std::atomic<Leaf*>& leaf = node->leaves[LeafPlaceOf(address)];
-  if (leaf.load(std::memory_order_relaxed) == nullptr) {
-    leaf.store(static_cast<Leaf*>(MapPages(sizeof(Leaf))), std::memory_order_release);
-  }
-  return Find(address);
+  Node* const node = MadeAt(top_[address >> kTopShift]);
+  return node != nullptr && MadeAt(node->leaves[LeafPlaceOf(address)]) != nullptr ? Find(address) : nullptr;
 }
 
 AtomicWord* BlockMap::MakeNode(Address address) {
   if (address >> kAddressBits != 0) return nullptr;
   MutexLock lock(mutex_);
-  return NodeOf(address) == nullptr ? nullptr : FindLarge(address);
+  return MadeAt(top_[address >> kTopShift]) != nullptr ? FindLarge(address) : nullptr;
 }
 
 }  // namespace commpool::internal::engine

@@ -159,10 +159,10 @@ class BlockMap {
 
   [[gnu::cold]] AtomicWord* MakeLeaf(Address address);
   [[gnu::cold]] AtomicWord* MakeNode(Address address);
-  // Null where the system has no addresses left.
-  Node* NodeOf(Address address) COMMPOOL_REQUIRES(mutex_);
-  // Zeroed pages; the system gives them memory when they are touched.
-  void* MapPages(uint64_t bytes) COMMPOOL_REQUIRES(mutex_);
+  // The node or leaf of the place, made where there is none: zeroed pages, which the system gives memory when they are
+  // touched. Null where the system has no addresses left.
+  template <typename Pages>
+  Pages* MadeAt(std::atomic<Pages*>& place) COMMPOOL_REQUIRES(mutex_);
 
   std::array<std::atomic<Node*>, kTopSize> top_ = {};
   Mutex mutex_{LockRank::kLeaf};
