@@ -24,7 +24,8 @@ namespace commpool::internal::engine {
 class CachingEngine : public Engine {
  public:
   explicit CachingEngine(const EngineOptions& options)
-      : Engine(options, options.own_reuse == OwnReuse::kAtOnce ? MergePolicy::kCompatible : MergePolicy::kSameUses) {}
+      : Engine(options, options.own_reuse == OwnReuse::kAtOnce ? MergePolicy::kCompatible : MergePolicy::kSameUses,
+               options.choice) {}
 
   // kInvalidArgument for zero bytes and for sizes that overflow when rounded up. A graph's part is served from its own
   // free memory, then from the pool's idle memory.

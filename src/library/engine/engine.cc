@@ -41,8 +41,8 @@ std::string Hexadecimal(Address address) {
   return text.data();
 }
 
-Engine::Engine(const EngineOptions& options, MergePolicy policy)
-    : options_(options), heap_(options.alignment, policy, options.choice) {
+Engine::Engine(const EngineOptions& options, MergePolicy policy, Choice choice)
+    : options_(options), heap_(options.alignment, policy, choice) {
   COMMPOOL_CHECK(options.granularity > 0 && options.granularity % options.alignment == 0,
                  "the granularity of segments is no multiple of the alignment of blocks");
 }
@@ -234,11 +234,6 @@ void Engine::Convert(const SegmentRange& range, BlockState from, BlockState to, 
   heap_.Convert(range, from, to, claimant);
   if (IsHole(from) && !IsHole(to)) Add(counters_.reserved_bytes, range.bytes);
   if (IsHole(to) && !IsHole(from)) Subtract(counters_.reserved_bytes, range.bytes);
-}
-
-void Engine::MovePage(const SegmentRange& from, Address to, const Claimant& claimant) {
-  heap_.Convert(from, BlockState::kLeaving, BlockState::kUnmapped);
-  heap_.Convert({to, from.bytes}, BlockState::kArriving, BlockState::kFree, claimant);
 }
 
 bool Engine::IsIdle(SegmentIndex segment) const {

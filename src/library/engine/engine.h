@@ -138,7 +138,7 @@ class Engine {
   };
 
   // Aborts where options contradict each other. A pool has refused a program's wrong values before.
-  Engine(const EngineOptions& options, MergePolicy policy);
+  Engine(const EngineOptions& options, MergePolicy policy, Choice choice);
   Engine(Engine&&) = default;
 
   const EngineOptions& options() const { return options_; }
@@ -162,8 +162,6 @@ class Engine {
 
   // For expandable pools, whose segments begin without memory: pages come, go and move in them.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
-  // Moves a claimed page to claimed addresses: no memory comes or goes.
-  void MovePage(const SegmentRange& from, Address to, const Claimant& claimant);
   void AddPage() { Add(counters_.reserved_segments, 1); }
   void RemovePage() { Subtract(counters_.reserved_segments, 1); }
 

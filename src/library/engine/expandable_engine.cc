@@ -202,7 +202,9 @@ void ExpandableEngine::Complete(const Expansion& expansion) {
     complete_made(move.to);
     COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
     pages_.emplace(move.to, move.bytes);
-    MovePage({move.from, move.bytes}, move.to, expansion.claimant);
+    // Not counted: no memory comes or goes.
+    own_heap().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
+    own_heap().Convert({move.to, move.bytes}, BlockState::kArriving, BlockState::kFree, expansion.claimant);
   }
   complete_made(std::numeric_limits<Address>::max());
   if (expansion.unites) own_heap().UnifyAll(*expansion.unites);

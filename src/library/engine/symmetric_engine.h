@@ -36,7 +36,7 @@ using Sequence = uint64_t;
 class SymmetricEngine final : public Engine {
  public:
   SymmetricEngine(const EngineOptions& options, FreeOrder order)
-      : Engine(BesideTheirLike(options), MergePolicy::kAlways), order_(order) {}
+      : Engine(options, MergePolicy::kAlways, Choice::kBesideItsLike), order_(order) {}
 
   // Any free block may serve: the caller waits on the device for the returned uses. Grow means *exhausted*: only a
   // `reserve` of its bytes helps. Refused requests are part of the sequence too, but not requests for zero or too many
@@ -70,10 +70,6 @@ class SymmetricEngine final : public Engine {
   void NoteCollective(SequenceCall call, uint64_t value) { log_.Append(call, value); }
 
  private:
-  static EngineOptions BesideTheirLike(EngineOptions options) {
-    options.choice = Choice::kBesideItsLike;
-    return options;
-  }
   // The blocks of LocallyFreed.
   std::map<Sequence, Block*> Offered() const;
 
