@@ -78,7 +78,7 @@ inline std::optional<Expansion> PlanGrowth(ExpandableEngine& engine, uint64_t by
     const Grow growth = engine.GrowthFor(bytes, stream, Reuse::kSameStream).value();
     if (growth.bytes == 0) return std::nullopt;
     Expansion plan = engine.Plan(bytes, stream, donors()).value();
-    if (!plan.needs_territory) return plan;
+    if (!plan.needs_territory()) return plan;
     engine.AddTerritory(new_territory(growth), growth.space);
   }
 }

@@ -18,7 +18,7 @@ class ExpandableEngineTest : public ExpandableTest {
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole) {
     EXPECT_NE(GrowthFor(bytes), 0u);
     Expansion plan = engine().Plan(bytes, kStream, donors).value();
-    EXPECT_FALSE(plan.needs_territory);
+    EXPECT_FALSE(plan.needs_territory());
     return plan;
   }
 
@@ -264,7 +264,7 @@ TEST_F(ExpandableEngineTest, RefusesPlansForNothingAndForTooMuch) {
   for (const uint64_t bytes : {uint64_t{0}, UINT64_MAX, UINT64_MAX - kPage + 2}) {
     EXPECT_EQ(engine().Plan(bytes, kStream, Donors::kAll).status().code(), StatusCode::kInvalidArgument);
   }
-  EXPECT_TRUE(engine().Plan(UINT64_MAX - 2 * kPage, kStream, Donors::kAll)->needs_territory);
+  EXPECT_TRUE(engine().Plan(UINT64_MAX - 2 * kPage, kStream, Donors::kAll)->needs_territory());
 }
 
 using ExpandableEngineDeathTest = ExpandableEngineTest;

@@ -65,24 +65,24 @@ class ExpansionTest : public ::testing::Test {
 };
 
 TEST_F(ExpansionTest, NeedsATerritoryOfItsOwnSpace) {
-  EXPECT_TRUE(Plan(kPage).needs_territory);
+  EXPECT_TRUE(Plan(kPage).needs_territory());
   AddTerritory(8, Space::kSmall);
-  EXPECT_TRUE(Plan(kPage).needs_territory);
+  EXPECT_TRUE(Plan(kPage).needs_territory());
   AddTerritory(8);
-  EXPECT_FALSE(Plan(kPage).needs_territory);
+  EXPECT_FALSE(Plan(kPage).needs_territory());
 }
 
 TEST_F(ExpansionTest, NeedsATerritoryThatIsLargeEnough) {
   AddTerritory(8);
-  EXPECT_FALSE(Plan(8 * kPage).needs_territory);
-  EXPECT_TRUE(Plan(8 * kPage + 512).needs_territory);
+  EXPECT_FALSE(Plan(8 * kPage).needs_territory());
+  EXPECT_TRUE(Plan(8 * kPage + 512).needs_territory());
 }
 
 TEST_F(ExpansionTest, NeedsATerritoryForARequestThatNoAddressEnds) {
   AddTerritory(8);
-  EXPECT_TRUE(Plan(UINT64_MAX - kPage + 1).needs_territory) << "a hole's beginning and the request wrap around";
+  EXPECT_TRUE(Plan(UINT64_MAX - kPage + 1).needs_territory()) << "a hole's beginning and the request wrap around";
   Map(0);
-  EXPECT_TRUE(Plan(UINT64_MAX - kPage + 1).needs_territory) << "a free page's and the request";
+  EXPECT_TRUE(Plan(UINT64_MAX - kPage + 1).needs_territory()) << "a free page's and the request";
 }
 
 TEST_F(ExpansionTest, MakesPagesUpToTheLargestSize) {

@@ -58,7 +58,7 @@ Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
   const bool makes_way = request.effort != Effort::kReserve && request.part == kCommonPart && !request.capturing;
   if (makes_way && !std::exchange(request.asked, true)) return GrowthPlan({Kind::kAsk});
   GrowthPlan plan;
-  GrowthStep make{Kind::kMakeSegment, {0, grow.bytes}, 1, grow.space, request.part};
+  GrowthStep make{.kind = Kind::kMakeSegment, .range = {0, grow.bytes}, .space = grow.space, .part = request.part};
   // The block, which may be larger than the request: a segment without room for it would be made again and again.
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(request.bytes, options()));
   make.least_bytes = RoundUp(std::max(sizes.block_bytes, options().segment_bytes), options().granularity);

@@ -30,8 +30,8 @@ constexpr uint64_t kMostMilliseconds = 100;  // the longest host wait for pages
 
 GrowthPlan::GrowthPlan(Expansion expansion, const Heap& heap) : pages(std::move(expansion)) {
   using Kind = GrowthStep::Kind;
-  for (const SegmentRange& page : pages.made) steps.push_back({Kind::kMakePage, page, 1});
-  for (const SegmentRange& page : pages.made) steps.push_back({Kind::kMap, page, 1});
+  for (const SegmentRange& page : pages.made) steps.push_back({Kind::kMakePage, page});
+  for (const SegmentRange& page : pages.made) steps.push_back({Kind::kMap, page});
   for (size_t first = 0, end = 0; first < pages.moves.size(); first = end) {
     const SegmentRange& territory = heap.Find(pages.moves[first].from)->segment->range;
     end = pages.EndOfRow(first, territory.address + territory.bytes);
@@ -39,15 +39,10 @@ GrowthPlan::GrowthPlan(Expansion expansion, const Heap& heap) : pages(std::move(
     const PageMove& last = pages.moves[end - 1];
     steps.push_back({Kind::kUnmap, {from, last.from + last.bytes - from}, end - first});
     for (size_t index = first; index < end; ++index) {
-      steps.push_back({Kind::kMap, {pages.moves[index].to, pages.moves[index].bytes}, 1});
+      steps.push_back({Kind::kMap, {pages.moves[index].to, pages.moves[index].bytes}});
     }
   }
-  for (const SegmentRange& range : pages.arriving) {
-    const auto is_inside = [&](Address address) { return address - range.address < range.bytes; };
-    const auto moved = std::ranges::count_if(pages.moves, is_inside, &PageMove::to);
-    const auto made = std::ranges::count_if(pages.made, is_inside, &SegmentRange::address);
-    steps.push_back({Kind::kOpen, range, static_cast<size_t>(moved + made)});
-  }
+  for (const SegmentRange& range : pages.arriving) steps.push_back({Kind::kOpen, range});
 }
 
 uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
@@ -113,7 +108,7 @@ Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Don
   const Grow grow = COMMPOOL_TRY(GrowthFor(request.bytes, request.stream, reuse, request.part));
   if (grow.bytes == 0) return GrowthPlan();
   Expansion pages = COMMPOOL_TRY(Plan(request.bytes, request.stream, donors, request.part, reuse));
-  if (pages.needs_territory) {
+  if (pages.needs_territory()) {
     return GrowthPlan({.kind = GrowthStep::Kind::kAddAddresses, .range = {0, grow.bytes}, .space = grow.space});
   }
   // Memory that merges with what another stream used serves nobody until the capture ends.

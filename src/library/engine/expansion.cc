@@ -25,7 +25,7 @@ uint64_t Sum(const Pieces& pieces) {
 struct Window {
   Address begin = 0;
   Address end = 0;
-  std::vector<SegmentRange> holes;
+  std::vector<SegmentRange> holes = {};
   uint64_t missing_bytes = 0;  // before they are rounded up to the granularity
   uint64_t room_below = 0;     // of the hole where it begins, which pages may fill too
 };
@@ -42,9 +42,7 @@ bool IsUsable(const Block& block, const ExpansionRequest& request) {
 std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& request) {
   // Compares sizes: the end address of a huge request would wrap around.
   if (request.block_bytes > first->segment->range.bytes - first->offset) return std::nullopt;
-  Window window;
-  window.begin = AddressOf(*first);
-  window.end = window.begin + request.block_bytes;
+  Window window{AddressOf(*first), AddressOf(*first) + request.block_bytes};
   Address at = window.begin;
   for (const Block* block = first; at < window.end; block = block->next) {
     if (block->state == BlockState::kUnmapped) {
@@ -64,9 +62,8 @@ std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& req
 // memory might merge with memory further below that others used.
 std::optional<Window> WindowTo(const Block* last, const ExpansionRequest& request) {
   if (request.block_bytes > last->offset + last->bytes) return std::nullopt;
-  Window window;
-  window.end = AddressOf(*last) + last->bytes;
-  window.begin = window.end;
+  const Address end = AddressOf(*last) + last->bytes;
+  Window window{end, end};
   for (const Block* block = last; window.end - window.begin < request.block_bytes; block = block->previous) {
     const uint64_t wanted = std::min(request.block_bytes - (window.end - window.begin), block->bytes);
     window.begin -= wanted;
@@ -164,12 +161,9 @@ std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uin
   std::vector<Donor> left;
   uint64_t remaining = wanted;
   for (const Donor& donor : donors) {
-    if (donor.bytes <= remaining) {
-      chosen.push_back(donor);
-      remaining -= donor.bytes;
-    } else {
-      left.push_back(donor);
-    }
+    const bool fits = donor.bytes <= remaining;
+    (fits ? chosen : left).push_back(donor);
+    if (fits) remaining -= donor.bytes;
   }
   // Pages in a row stay together, so that one call unmaps them.
   std::sort(chosen.begin(), chosen.end(),
@@ -204,15 +198,6 @@ void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest
   expansion.arriving.push_back({hole.address, std::max(at, end) - hole.address});
 }
 
-// Lets the window begin further below where the last chosen page is larger than what was left to fill.
-void Widen(const std::vector<Donor>& chosen, Window& window) {
-  const uint64_t bytes = Sum(chosen);
-  SegmentRange& hole = window.holes.front();
-  if (bytes <= hole.bytes) return;
-  hole.address -= bytes - hole.bytes;
-  hole.bytes = bytes;
-}
-
 }  // namespace
 
 uint64_t Expansion::moved_bytes() const { return Sum(moves); }
@@ -232,10 +217,7 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
   Expansion expansion;
   expansion.claimant.part = request.part;
   std::optional<Window> window = BestWindow(heap, request);
-  if (!window) {
-    expansion.needs_territory = true;
-    return expansion;
-  }
+  if (!window) return expansion;
   COMMPOOL_CHECK(!window->holes.empty(), "a growth is planned for a request that free memory serves already");
   // A page may reach into addresses without memory behind the last hole.
   const SegmentRange& last = window->holes.back();
@@ -247,7 +229,12 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
     const std::vector<Donor> donors = FindDonors(heap, pages, *window, request, &expansion.busy_bytes);
     const bool one = window->holes.size() == 1;
     chosen = Choose(donors, Sum(window->holes), one ? std::max(room_behind, window->room_below) : 0);
-    if (one && window->room_below > 0) Widen(chosen, *window);
+    // The window begins further below where the last chosen page is larger than what was left to fill.
+    if (one && window->room_below > 0) {
+      SegmentRange& range = window->holes.front();
+      const uint64_t bytes = std::max(range.bytes, Sum(chosen));
+      range = {range.address + range.bytes - bytes, bytes};
+    }
   }
   for (const SegmentRange& range : window->holes) {
     Fill(range, &range == &last ? room_behind : 0, request, chosen, expansion);

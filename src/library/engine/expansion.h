@@ -52,13 +52,14 @@ struct Expansion {
   std::vector<PageMove> moves;         // ascending by target
   std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
-  bool needs_territory = false;        // no range of addresses is large enough: add one and plan again
   Claimant claimant = {};              // who gets the new pages
   std::optional<Space> unites = {};    // where all free neighbours merge with the new pages, whoever used them
   uint64_t busy_bytes = 0;             // free pages that could have moved if their streams were done
 
   uint64_t moved_bytes() const;
   uint64_t made_bytes() const;
+  // No range of addresses is large enough: add one and plan again.
+  bool needs_territory() const { return arriving.empty(); }
   // The end of a row of moves that begins with `first`. The pages of a row lie one behind the other at the source, and
   // below `limit`, so one driver call unmaps them all.
   size_t EndOfRow(size_t first, Address limit) const;
@@ -112,7 +113,7 @@ struct GrowthStep {
   };
   Kind kind = Kind::kAsk;
   SegmentRange range = {};
-  size_t pages = 0;  // in the range
+  size_t pages = 0;  // kUnmap: in the range
   Space space = Space::kLarge;
   Part part = kCommonPart;
   SegmentIndex segment = 0;
