@@ -51,22 +51,17 @@ Heap::Heap(uint64_t alignment, MergePolicy policy, Choice choice)
 SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState state, Part part) {
   COMMPOOL_CHECK(range.address % alignment_ == 0 && range.bytes % alignment_ == 0,
                  "a segment's address or size is no multiple of the pool's alignment");
-  auto owner = std::make_unique<HeapSegment>();
-  HeapSegment* segment = owner.get();
   COMMPOOL_CHECK(range.bytes > 0 && CheckedAdd(range.address, range.bytes - 1), "a segment is empty or wraps around");
   const auto next = segments_by_address_.lower_bound(range.address);
   COMMPOOL_CHECK((next == segments_by_address_.end() || next->first - range.address >= range.bytes) &&
                      SegmentAt(range.address) == nullptr,
                  "two segments overlap");
+  Block* const block = arena_.Make();
+  auto owner = std::make_unique<HeapSegment>(HeapSegment{next_index_++, range, block, space});
+  HeapSegment* const segment = owner.get();
   segments_by_address_.emplace_hint(next, range.address, segment);
-  segment->index = next_index_++;
-  segment->range = range;
-  segment->space = space;
   segments_.emplace(segment->index, std::move(owner));
-
-  Block* block = arena_.Make();
   *block = {.segment = segment, .bytes = range.bytes, .part = part, .state = state};
-  segment->first = block;
   starts_.Insert(range.address, block);
   Enter(block);
   return segment->index;
@@ -286,12 +281,11 @@ uint64_t Heap::LargestUnited(Space space) const {
 // lose the mark by which the first step knows them.
 void Heap::ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
   const auto change_uses = [&](auto matches, auto change) {
-    const auto of_part = [&](const Block& block) { return block.part == part && block.state == BlockState::kFree; };
-    ChangeWhere(
-        [&](const Block& block) {
-          return of_part(block) && block.uses.Any([&](const Use& use) { return matches(block, use); });
-        },
-        change);
+    const auto wanted = [&](const Block& block) {
+      return block.part == part && block.state == BlockState::kFree &&
+             block.uses.Any([&](const Use& use) { return matches(block, use); });
+    };
+    ChangeWhere(wanted, change);
   };
   const auto is_over = [&](const Block& block, const Use& use) {
     if (block.freed_at > until || use.fence != kNoFence) return false;

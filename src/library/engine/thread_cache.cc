@@ -68,8 +68,7 @@ std::vector<CachedBlock> ThreadCache::TakeDownTo(int64_t share) {
 
 std::optional<ReturnedBlocks> ThreadCache::Close() {
   if (!lock_.Lock()) return std::nullopt;
-  ReturnedBlocks returned{Remove(0), {}, 0};
-  returned.requested_more = std::exchange(cached_.requested, 0);
+  ReturnedBlocks returned{Remove(0), {}, std::exchange(cached_.requested, 0)};
   least_ = cached_;
   lock_.Close();
   return returned;
