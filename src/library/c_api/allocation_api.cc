@@ -38,7 +38,7 @@ Status CheckTarget(Target target) {
     caught = address.status().code() != StatusCode::kNotCaught;
     return caught ? address.status() : Status();
   };
-  const commpool_status status = WithRuntime(allocate, CallKind::kAny, name);
+  const commpool_status status = WithRuntime(allocate, name);
   return caught ? status : COMMPOOL_NOT_CAUGHT;
 }
 
@@ -64,8 +64,8 @@ Status CheckTarget(Target target) {
     OpenedProcessRuntime()->PostponeFree(AddressOf(pointer));  // it runs the function
     return COMMPOOL_OK;
   }
-  return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, CallKind::kFree,
-                     "commpool_free");
+  return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, "commpool_free",
+                     CallKind::kFree);
 }
 
 }  // namespace

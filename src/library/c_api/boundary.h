@@ -62,6 +62,7 @@ const char* LastErrorMessage();
 commpool_status ReportException(const char* call) noexcept;
 
 inline Status NullOutput() { return InvalidArgument("the output pointer is null"); }
+inline Status NullOptions() { return InvalidArgument("options or the output pointer is null"); }
 
 // Runs `body`, which returns a Status, for the function of the C ABI that calls it. An exception becomes a code. Call
 // it for functions that need no runtime; all others enter by the functions below.
@@ -91,8 +92,8 @@ inline Status RefuseUserFunction(CallKind call = CallKind::kAny) {
 // The one way into the library. It opens the runtime at the first call, refuses a forked child and a user's function,
 // and runs `body(runtime)`.
 template <typename Body>
-commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny,
-                            const char* name = __builtin_FUNCTION()) noexcept {
+commpool_status WithRuntime(Body body, const char* name = __builtin_FUNCTION(),
+                            CallKind call = CallKind::kAny) noexcept {
   const auto entered = [&]() -> Status {
     Runtime* runtime = OpenedProcessRuntime();
     if (runtime == nullptr) runtime = COMMPOOL_TRY(ProcessRuntime());
@@ -113,7 +114,7 @@ commpool_status WithPool(commpool_pool handle, Body body, const char* name = __b
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
     return body(*pool);
   };
-  return WithRuntime(found, CallKind::kAny, name);
+  return WithRuntime(found, name);
 }
 
 // Writes the value of a result, if there is one, to the caller's output.

@@ -32,7 +32,7 @@ namespace {
         "pool ", owner->name(),
         " has no window on this communicator that holds the pointer; those made with symmetric_across have");
   };
-  return WithRuntime(find, CallKind::kAny, name);
+  return WithRuntime(find, name);
 }
 
 // Functions without a context that allocate from one pool, for frameworks that take a plain function pointer. The

@@ -41,7 +41,7 @@ commpool_status ForPools(const commpool_pool* pools, size_t count, FunctionRef<S
     COMMPOOL_TRY(CheckPoolCount(count));
     return call(runtime, PoolHandles(pools, count));
   };
-  return WithRuntime(checked, CallKind::kAny, name);
+  return WithRuntime(checked, name);
 }
 
 // `passed`: as OnEach.
@@ -80,8 +80,6 @@ Status CheckLive(const void* pointer) {
   const Status found = BlockAt(*OpenedProcessRuntime(), pointer).status();
   return found.ok() ? found : InvalidArgument(found.message());
 }
-
-Status NullOptions() { return InvalidArgument("options or the output pointer is null"); }
 
 // Where this rank refuses the options, or the output pointer is null, it still tells the other ranks, so that none of
 // them waits.

@@ -179,9 +179,7 @@ commpool_status commpool_release_idle(int device, commpool_device_work work, uin
 
 commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    if (options == nullptr || holder == nullptr) {
-      return InvalidArgument("options or the output pointer is null");
-    }
+    if (options == nullptr || holder == nullptr) return NullOptions();
     COMMPOOL_TRY(CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options)));
     *holder = runtime.holders().Add(*options);
     return Status();

@@ -70,7 +70,7 @@ commpool_status WithImport(commpool_import handle, Body body, const char* name =
     const std::shared_ptr<PoolImport> import = COMMPOOL_TRY(runtime.imports().Find(handle));
     return body(runtime, *import);
   };
-  return WithRuntime(found, CallKind::kAny, name);
+  return WithRuntime(found, name);
 }
 
 }  // namespace
