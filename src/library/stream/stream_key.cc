@@ -9,9 +9,6 @@ namespace commpool::internal {
 
 namespace {
 
-// Handles are pointers to aligned objects, so names with a low bit set are free for the default streams.
-constexpr StreamKey kLegacyName = 1;
-
 thread_local KeyAndHandle passed;
 
 }  // namespace
@@ -37,7 +34,7 @@ CUstream StreamOfKey(StreamKey key) {
   COMMPOOL_CHECK(IsReachable(key), "a stream that may be gone has no handle outside of the call that passes it");
   const StreamKey name = WithoutPlace(key);
   if (IsPerThread(name)) return CU_STREAM_PER_THREAD;
-  if (name == kLegacyName) return CU_STREAM_LEGACY;
+  if (IsLegacy(key)) return CU_STREAM_LEGACY;
   return IsUnpromised(key) ? passed.handle : reinterpret_cast<CUstream>(name);
 }
 

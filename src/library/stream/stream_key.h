@@ -24,7 +24,8 @@ using engine::WithoutPlace;
 // other handles are pointers.
 inline bool IsDefault(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-// The legacy stream of some device, which nobody can capture.
+// The legacy stream of some device, which nobody can capture. Handles are pointers to aligned objects, so names with a
+// low bit set are free for the default streams.
 inline bool IsLegacy(StreamKey key) { return WithoutPlace(key) == 1; }
 
 // The bit of CU_STREAM_PER_THREAD of some thread. Other names have no bit below kUnpromisedBit, or are the legacy

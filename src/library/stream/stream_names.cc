@@ -81,13 +81,11 @@ Status StreamNames::Promise(CUstream stream) {
   MutexLock lock(mutex_);
   if (Find(stream) != nullptr) return Status();
   size_t entry = HashOf(stream);
-  CUstream there = promised_[entry].stream.load(std::memory_order_relaxed);
-  while (there != nullptr && there != Left()) {
-    entry = (entry + 1) % kEntries;
-    there = promised_[entry].stream.load(std::memory_order_relaxed);
-  }
-  if (there == nullptr && taken_ == kMostPromised) return Status();
-  if (there == nullptr) ++taken_;
+  const auto there = [&] { return promised_[entry].stream.load(std::memory_order_relaxed); };
+  while (there() != nullptr && there() != Left()) entry = (entry + 1) % kEntries;
+  const bool is_new = there() == nullptr;
+  if (is_new && taken_ == kMostPromised) return Status();
+  if (is_new) ++taken_;
   promised_[entry].key.store(name.identity, std::memory_order_relaxed);
   promised_[entry].stream.store(stream, std::memory_order_release);
   return Status();
@@ -96,13 +94,11 @@ Status StreamNames::Promise(CUstream stream) {
 // Where no look-up goes on from an entry, it becomes one that was never taken.
 void StreamNames::Release(CUstream stream) {
   MutexLock lock(mutex_);
+  const Known* const found = Find(stream);
+  if (found == nullptr) return;
   const auto at = [&](size_t entry) -> std::atomic<CUstream>& { return promised_[entry % kEntries].stream; };
-  size_t entry = HashOf(stream);
-  while (at(entry).load(std::memory_order_relaxed) != stream) {
-    if (at(entry++).load(std::memory_order_relaxed) == nullptr) return;
-  }
+  size_t entry = static_cast<size_t>(found - promised_.data()) + kEntries;
   at(entry).store(Left(), std::memory_order_release);
-  entry += kEntries;
   while (at(entry).load(std::memory_order_relaxed) == Left() &&
          at(entry + 1).load(std::memory_order_relaxed) == nullptr) {
     at(entry--).store(nullptr, std::memory_order_release);
