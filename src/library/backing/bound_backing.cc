@@ -1,6 +1,5 @@
 #include "src/library/backing/bound_backing.h"
 
-#include <optional>
 #include <utility>
 
 #include "src/library/backing/node_pages.h"
@@ -33,21 +32,21 @@ class BoundSegment : public Segment {
   ~BoundSegment() override { ReleaseAndLog(); }
 
   void Abandon() override {
-    if (pages_) pages_->Abandon();
+    pages_.Abandon();
     Segment::Abandon();
   }
 
  private:
   // Pages that are still registered stay: the driver may use them.
   Status ReleaseMemory() override {
-    Status status = CheckCuda(driver(), driver().cuda.cuMemHostUnregister(pages_->address()),
+    Status status = CheckCuda(driver(), driver().cuda.cuMemHostUnregister(pages_.address()),
                               {.call = "cuMemHostUnregister", .bytes = bytes()});
-    if (!status.ok()) pages_->Abandon();
-    pages_.reset();
+    if (!status.ok()) pages_.Abandon();
+    const NodePages gone = std::move(pages_);
     return status;
   }
 
-  std::optional<NodePages> pages_;
+  NodePages pages_;  // none once they are released
 };
 
 class BoundBacking : public Backing {
