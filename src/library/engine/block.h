@@ -57,8 +57,8 @@ struct HeapSegment {
   SegmentRange range;
   Block* first = nullptr;
   Space space = Space::kLarge;
-  uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
-  uint64_t last_touched = 0;  // rises with every block that is closed
+  uint64_t held_blocks = 0;  // live, awaiting fences, deferred, moving, or free memory of a graph
+  Moment last_touched = 0;   // when a block of it was closed last
 };
 
 inline Address AddressOf(const Block& block) { return block.segment->range.address + block.offset; }

@@ -60,10 +60,6 @@ uint64_t ExpandableEngine::SmallPageBytes(const RequestSizes& sizes) const {
   return std::min(usual, std::max(RoundDown(most, options().granularity), options().granularity));
 }
 
-SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
-  return own_heap().AddSegment(range, space, BlockState::kUnmapped);
-}
-
 bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
   const Block* const first = heap().segments().at(index)->first;
   return first->next == nullptr && first->state == BlockState::kUnmapped;

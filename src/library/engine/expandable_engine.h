@@ -19,7 +19,9 @@ class ExpandableEngine final : public CachingEngine {
   explicit ExpandableEngine(const EngineOptions& options) : CachingEngine(options) {}
 
   // Adds addresses for small or for large blocks, without memory.
-  SegmentIndex AddTerritory(const SegmentRange& range, Space space);
+  SegmentIndex AddTerritory(const SegmentRange& range, Space space) {
+    return own_heap().AddSegment(range, space, BlockState::kUnmapped);
+  }
   // REQUIRES: it has no page.
   void RemoveTerritory(SegmentIndex index) { own_heap().RemoveSegment(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;

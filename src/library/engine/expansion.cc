@@ -111,15 +111,13 @@ struct Donor {
 };
 
 // The pages that lie wholly inside a free block.
-std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
-  std::vector<Donor> whole;
+std::vector<SegmentRange> PagesOf(const Block& block, const Pages& pages) {
+  std::vector<SegmentRange> whole;
   const Address end = AddressOf(block) + block.bytes;
   auto page = pages.lower_bound(AddressOf(block));
   for (; page != pages.end() && page->first + page->second <= end; ++page) {
-    whole.push_back({page->first, page->second, 0});
+    whole.push_back({page->first, page->second});
   }
-  const uint64_t left = block.bytes - Sum(whole);
-  for (Donor& donor : whole) donor.splinters = left;
   return whole;
 }
 
@@ -136,13 +134,13 @@ std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window
       if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
       const Address begin = AddressOf(*block);
       if (begin < window.end && begin + block->bytes > window.begin) continue;
-      const std::vector<Donor> whole = PagesOf(*block, pages);
+      const std::vector<SegmentRange> whole = PagesOf(*block, pages);
       if (whole.empty()) continue;
-      const uint64_t left = whole.front().splinters;
+      const uint64_t left = block->bytes - Sum(whole);
       const bool splinters = left > kMostLeftForEachMoved * (block->bytes - left) || left > reserved / kMostLeftShare;
       if (request.donors == Donors::kWhole && splinters) continue;
       if (block->uses.empty()) {
-        donors.insert(donors.end(), whole.begin(), whole.end());
+        for (const SegmentRange& page : whole) donors.push_back({page.address, page.bytes, left});
       } else if (!IsStranded(*block)) {  // nobody can ask about a stranded block's work
         *busy_bytes += block->bytes - left;
       }

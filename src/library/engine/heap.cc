@@ -139,7 +139,7 @@ Block* Heap::FindFree(const Fit& fit) const {
 [[gnu::flatten]] void Heap::Close(Block* block, Reasons reasons) {
   COMMPOOL_CHECK(block->state == BlockState::kLive, "a block is closed that is not live");
   --block->segment->held_blocks;
-  block->segment->last_touched = ++touches_;
+  block->segment->last_touched = block->freed_at;
   block->marks = 0;
   block->state = BlockState::kFree;
   if (reasons != 0) {

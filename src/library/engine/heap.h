@@ -260,7 +260,6 @@ class Heap {
   std::vector<Block*> closed_;
   SegmentIndex next_index_ = 0;
   uint64_t pending_bytes_ = 0;
-  uint64_t touches_ = 0;
 };
 
 }  // namespace commpool::internal::engine
