@@ -201,6 +201,27 @@ void Engine::StreamIdle(StreamKey stream, Moment moment) {
   ReplaceUses([&](const Block& block, const Use& use) { return use.stream == stream && block.freed_at <= moment; });
 }
 
+// A block that has changed is looked at again (ChangeWhere). So first the uses that are over go, and then the others
+// lose the mark by which the first step knows them.
+void Engine::ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
+  const auto is_free = [&](const Block& block) { return block.part == part && block.state == BlockState::kFree; };
+  ReplaceUses([&](const Block& block, const Use& use) {
+    if (!is_free(block) || block.freed_at > until || use.fence != kNoFence) return false;
+    return !use.fence_missing() || captured.contains(use.stream);
+  });
+  heap_.ChangeWhere([&](const Block& block) { return is_free(block) && LacksFence(block); },
+                    [](Block& block) {
+                      Uses unfenced;
+                      for (const Use& use : block.uses) AddUse(unfenced, {use.stream, use.fence, kNoMoment});
+                      block.uses = unfenced;
+                    });
+}
+
+void Engine::ReleasePart(Part part) {
+  heap_.ChangeWhere([&](const Block& block) { return block.part == part; },
+                    [](Block& block) { block.part = kCommonPart; });
+}
+
 void Engine::ForgetStream(StreamKey stream) {
   std::vector<MissingFence> missing;
   for (const Block* block : heap_.closed()) AddMissing(*block, missing);

@@ -108,11 +108,12 @@ class Engine {
   }
   // Whether somebody may still use what was freed.
   bool AnyMayBeUsed() const { return HasPendingFences() || HasClosedBlocks() || !StreamsOf().empty(); }
-  // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
-  void ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
-    heap_.ClosePart(part, until, captured);
-  }
-  virtual void ReleasePart(Part part) { heap_.ReleasePart(part); }
+  // Call it when the capture has ended. Blocks that were freed up to `until` were freed inside of it: their own
+  // streams, and those of `captured`, used them in the graph alone, whose end the part awaits. All other uses stay, for
+  // work outside of the graph.
+  void ClosePart(Part part, Moment until, const std::set<StreamKey>& captured);
+  // Call it when the graph is gone: gives its free memory to the whole pool.
+  virtual void ReleasePart(Part part);
   // The part of the live block at the address; the common part where there is no block.
   Part PartOf(Address address) const;
   // The live block that holds `address` (anywhere inside it); kNotFound where there is none.

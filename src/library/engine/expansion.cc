@@ -32,10 +32,8 @@ struct Window {
 
 bool IsUsable(const Block& block, const ExpansionRequest& request) {
   if (block.state != BlockState::kFree || block.part != request.part) return false;
-  if (request.reuse == Reuse::kAnyStream && !IsStranded(block)) return true;
-  return request.reuse != Reuse::kAnyStream && std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) {
-           return use.stream == request.stream;
-         });
+  if (request.reuse == Reuse::kAnyStream) return !IsStranded(block);
+  return !block.uses.Any([&](const Use& use) { return use.stream != request.stream; });
 }
 
 // The window that begins with this block. Nothing where a block in use, or the territory's end, comes before its end.

@@ -277,38 +277,6 @@ uint64_t Heap::LargestUnited(Space space) const {
   return largest;
 }
 
-// A block that has changed is looked at again (ChangeWhere). So first the uses that are over go, and then the others
-// lose the mark by which the first step knows them.
-void Heap::ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
-  const auto change_uses = [&](auto matches, auto change) {
-    const auto wanted = [&](const Block& block) {
-      return block.part == part && block.state == BlockState::kFree &&
-             block.uses.Any([&](const Use& use) { return matches(block, use); });
-    };
-    ChangeWhere(wanted, change);
-  };
-  const auto is_over = [&](const Block& block, const Use& use) {
-    if (block.freed_at > until || use.fence != kNoFence) return false;
-    return !use.fence_missing() || captured.contains(use.stream);
-  };
-  change_uses(is_over, [&](Block& block) { block.uses.EraseIf([&](const Use& use) { return is_over(block, use); }); });
-  change_uses([](const Block&, const Use& use) { return use.fence_missing(); },
-              [](Block& block) {
-                Uses unfenced;
-                for (const Use& use : block.uses) AddUse(unfenced, {use.stream, use.fence, kNoMoment});
-                block.uses = unfenced;
-              });
-}
-
-void Heap::ReleasePart(Part part) {
-  ChangeWhere([&](const Block& block) { return block.part == part; }, [](Block& block) { block.part = kCommonPart; });
-}
-
-void Heap::LeavePart(Block* block) {
-  COMMPOOL_CHECK(block->state != BlockState::kFree, "free memory of a part is the heap's to release");
-  block->part = kCommonPart;
-}
-
 void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {
   Block* block = Find(range.address);
   COMMPOOL_CHECK(block != nullptr && block->state == from && block->part == kCommonPart,

@@ -141,15 +141,6 @@ class Heap {
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;
 
-  // Call it when the capture has ended. Blocks that were freed up to `until` were freed inside of it: their own
-  // streams, and those of `captured`, used them in the graph alone, whose end the part awaits. All other uses stay, for
-  // work outside of the graph.
-  void ClosePart(Part part, Moment until, const std::set<StreamKey>& captured);
-  // Gives a graph's free memory to the whole pool.
-  void ReleasePart(Part part);
-  // A live or closed block belongs to the whole pool from now on.
-  void LeavePart(Block* block);
-
   // Cuts the range out of a block of the common part, and changes its state from `from` to `to`. Memory that becomes
   // free has the claimant's use alone, and merges with neighbours. REQUIRES: one block in `from` holds the range;
   // neither state is live or closed.

@@ -36,7 +36,8 @@ Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
 void SymmetricEngine::ReleasePart(Part part) {
   own_heap().ForEach([&](Block& block) {
     if (block.part != part) return;
-    own_heap().LeavePart(&block);
+    COMMPOOL_CHECK(block.state != BlockState::kFree, "free memory of a part is the heap's to release");
+    block.part = kCommonPart;
     // The ranks still close it, so nothing merges while this goes through the list.
     if (engine::IsClosedBy(block, Reason::kGraph)) own_heap().EndReason(&block, Reason::kGraph);
   });
