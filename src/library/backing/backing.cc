@@ -142,8 +142,6 @@ Result<PhysicalMemory> Backing::MakePage(uint64_t) {
   COMMPOOL_CHECK(false, "a backing whose memory comes in no pages is asked for one");
 }
 
-MemoryFacts Backing::Facts() const { return {NameOf(placement()), ""}; }
-
 Status Backing::CanShare() const {
   const MemoryKind kind = memory();
   if (kind == MemoryKind::kVirtual || kind == MemoryKind::kHostVirtual) return Status();

@@ -288,7 +288,7 @@ class Backing {
   // Whether the memory that Make returns may be ready for the requested stream alone.
   bool makes_in_stream_order() const { return row_.maker == Maker::kProgram; }
 
-  virtual MemoryFacts Facts() const;
+  virtual MemoryFacts Facts() const { return {NameOf(placement()), ""}; }
   // How far host memory can be shared, as it was made first; for other memory kHosts. From SettleOn on it is made so
   // and no other way: ranks settle on the least reach of any rank.
   virtual Reach reach() const { return Reach::kHosts; }

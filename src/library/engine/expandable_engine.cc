@@ -60,11 +60,6 @@ uint64_t ExpandableEngine::SmallPageBytes(const RequestSizes& sizes) const {
   return std::min(usual, std::max(RoundDown(most, options().granularity), options().granularity));
 }
 
-bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
-  const Block* const first = heap().segments().at(index)->first;
-  return first->next == nullptr && first->state == BlockState::kUnmapped;
-}
-
 uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
   const Counter& asked = sums().requested_bytes;
   return std::max(asked.peak, asked.current + requested);

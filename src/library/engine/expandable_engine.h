@@ -24,7 +24,10 @@ class ExpandableEngine final : public CachingEngine {
   }
   // REQUIRES: it has no page.
   void RemoveTerritory(SegmentIndex index) { own_heap().RemoveSegment(index); }
-  bool IsEmptyTerritory(SegmentIndex index) const;
+  bool IsEmptyTerritory(SegmentIndex index) const {
+    const Block* const first = heap().segments().at(index)->first;
+    return first->next == nullptr && first->state == BlockState::kUnmapped;
+  }
 
   // The segment that Allocate would ask for; 0 bytes where free memory is enough. With kAnyStream it counts memory that
   // other streams used too, once the pool holds more than its slack (Slack::wait_share): then an allocation with

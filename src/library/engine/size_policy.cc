@@ -21,12 +21,6 @@ Status TooManyBytes(uint64_t bytes, uint64_t unit) {
 
 }  // namespace
 
-EngineOptions FixedOptions() { return {.spaces = Spaces::kApart}; }
-
-// First fit gathers free memory at one end, so that whole pages are free and can move. Best fit was tried: it is better
-// where training follows generation, but in generation alone the program then uses 90 % of the pool instead of 96 %.
-EngineOptions ExpandableOptions() { return {.spaces = Spaces::kApart, .choice = Choice::kFirstFit}; }
-
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, const EngineOptions& options) {
   uint64_t bytes = block_bytes;
   if (block_bytes <= kSmallBytes) {

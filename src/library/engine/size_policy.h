@@ -39,9 +39,10 @@ struct EngineOptions {
 };
 
 // The options of engines whose pools grow inside an allocation.
-EngineOptions FixedOptions();
-// Large blocks lie towards one end; the other end then has whole pages that can move.
-EngineOptions ExpandableOptions();
+constexpr EngineOptions FixedOptions() { return {.spaces = Spaces::kApart}; }
+// First fit gathers free memory at one end, so that whole pages are free and can move. Best fit was tried: it is better
+// where training follows generation, but in generation alone the program then uses 90 % of the pool instead of 96 %.
+constexpr EngineOptions ExpandableOptions() { return {.spaces = Spaces::kApart, .choice = Choice::kFirstFit}; }
 
 // Where a block of so many bytes lies.
 constexpr Space SpaceOf(uint64_t block_bytes, Spaces spaces) {
