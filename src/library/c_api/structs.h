@@ -37,8 +37,9 @@ Status CheckWord(const std::string& what, int32_t number, std::initializer_list<
 // Converts a word of a program's enumeration, or its number, to our own enumeration, which has the same numbers.
 template <typename OwnWord, typename Word>
 Status ReadWord(const std::string& what, const Word& word, std::initializer_list<const char*> words, OwnWord* own) {
-  Status status = CheckWord(what, NumberOf(word), words);
-  if (status.ok()) *own = static_cast<OwnWord>(NumberOf(word));
+  const int32_t number = NumberOf(word);  // read once: the number that is checked is the one that is taken
+  Status status = CheckWord(what, number, words);
+  if (status.ok()) *own = static_cast<OwnWord>(number);
   return status;
 }
 
