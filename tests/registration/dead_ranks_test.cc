@@ -40,15 +40,16 @@ TEST(DeadRank, IsNamedByTheOthers) {
 }
 
 // Long before the deadline, which would end the wait too.
-TEST(DeadRank, IsNamedByTheOthersThatWaitForItInACallOfNccl) {
+TEST(DeadRank, IsNamedByTheOthersThatMeetItOnAnotherCommunicator) {
   ExpectEnded(RunForkedRanks(kRanks,
                              [](int number, const Pipe& pipe_of_id) {
                                ForkedRank rank(number, kRanks, pipe_of_id);
                                PoolConfiguration configuration = rank.Configured();
                                configuration.deadline_ms = 600000;
                                const std::shared_ptr<Pool> pool = rank.Create(configuration);
-                               if (number == kDead) MakeDeadly(rank.driver->nccl.ncclCommWindowRegister);
-                               ExpectNamed(pool->mode().Reserve(2 * kMiB));
+                               ncclComm_t const second = ConnectForkedRank(*rank.driver, number, kRanks, pipe_of_id);
+                               if (number == kDead) MakeDeadly(rank.driver->nccl.ncclAllGather);
+                               ExpectNamed(pool->mode().RegisterWith(second));
                                EndForkedRank();
                              }),
               kDead);
