@@ -19,7 +19,6 @@
 #include "commpool/status.h"
 #include "src/library/base/failure.h"
 #include "src/library/base/mutex.h"
-#include "src/library/driver/graph_handles.h"
 #include "src/library/driver/handles.h"
 #include "src/library/nvtx/domain.h"
 #include "src/library/nvtx/heaps.h"

@@ -9,14 +9,22 @@
 namespace commpool::internal {
 
 // Two limits: the pool's own, and the one that all pools of the place share. The own limit is only looked at: one
-// thread at a time grows a pool. The shared one is taken, because other pools grow at the same time.
+// thread at a time grows a pool. The shared one is taken, because other pools grow at the same time. Others may take
+// the memory between the look at the headroom and the growth: it is no reservation.
 Result<Room> PoolRoom::Take(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
     return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would exceed its limit of ",
                        FormatBytes(basis_.configuration.limit_bytes), " (", FormatBytes(blocks_.reserved_bytes()),
                        " are reserved): free blocks of it, or raise the limit");
   }
-  COMMPOOL_TRY(CheckHeadroom(bytes));
+  const uint64_t headroom = account_->headroom();
+  const uint64_t free = headroom == 0 ? UINT64_MAX : FreeOnDevice();
+  const bool unknown = free == UINT64_MAX;
+  if (!unknown && (free < headroom || free - headroom < bytes)) {
+    return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would not leave the headroom of ",
+                       account_->place(), ", ", FormatBytes(headroom), ", to others (", FormatBytes(free),
+                       " are free)");
+  }
   if (account_->Take(bytes)) return Room(*account_, bytes);
   return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more", account_->WouldExceed(bytes));
 }
@@ -32,17 +40,6 @@ uint64_t PoolRoom::FreeOnDevice() const {
 uint64_t PoolRoom::LackingHeadroom() const {
   const uint64_t headroom = account_->headroom();
   return headroom == 0 ? 0 : headroom - std::min(headroom, FreeOnDevice());
-}
-
-// Others may take the memory between the look and the growth: headroom is no reservation.
-Status PoolRoom::CheckHeadroom(uint64_t bytes) const {
-  const uint64_t headroom = account_->headroom();
-  if (headroom == 0) return Status();
-  const uint64_t free = FreeOnDevice();
-  const bool unknown = free == UINT64_MAX;
-  if (unknown || (free >= headroom && free - headroom >= bytes)) return Status();
-  return OutOfMemory(basis_.title, ": ", FormatBytes(bytes), " more would not leave the headroom of ",
-                     account_->place(), ", ", FormatBytes(headroom), ", to others (", FormatBytes(free), " are free)");
 }
 
 // Asked before others give memory back for a request that can never be served.

@@ -80,12 +80,12 @@ std::vector<engine::SegmentIndex> SegmentMaker::ChooseFree(uint64_t keep_bytes, 
 }
 
 // From the engine outwards: who could hand the memory out forgets it first, the driver gets it last.
-Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
+Result<uint64_t> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addresses) {
   // The engine forgets the segment first, so that no thread gets a block of it. The address table forgets it before the
   // memory goes, because the driver may then give its addresses to another pool.
   {
     MutexLock lock(blocks_.mutex());
-    if (!blocks_.engine().IsIdle(index)) return false;
+    if (!blocks_.engine().IsIdle(index)) return uint64_t{0};
     blocks_.engine().RemoveSegment(index);
   }
   // From here on nobody finds it: neither the engine nor the books.
@@ -95,10 +95,9 @@ Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addr
   LogSegment(range, basis_.name(), "gives back");
   basis_.record.Tell(recording::SegmentGone{.address = range.address, .bytes = range.bytes});
   basis_.runtime.observer.SegmentGone(range.address);
-  *released += range.bytes;
   if (addresses == Addresses::kKeep) segment->KeepAddresses();
   COMMPOOL_TRY(ReleaseOrSetAside({room_.Of(range.bytes), std::move(segment), AddressTable::Entry()}));
-  return true;
+  return range.bytes;
 }
 
 // Stops at the first failure; what went before stays gone.
@@ -106,9 +105,7 @@ Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& 
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();
   const RelaxedCapture relaxed(basis_.driver);  // another thread may capture, unannounced
-  for (const engine::SegmentIndex index : segments) {
-    COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree, &released));
-  }
+  for (const engine::SegmentIndex index : segments) released += COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree));
   return released;
 }
 

@@ -13,18 +13,19 @@ namespace commpool::internal {
 
 SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
                            std::unique_ptr<Backing> made, std::shared_ptr<MemoryAccount> account)
-    : SegmentPart(basis, blocks, *made, book),
-      backing(std::move(made)),
+    : backing(std::move(made)),
       granularity(std::max(basis.configuration.granularity_bytes, backing->granularity())),
       registrations(basis.driver,
                     basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
                     basis.deadline_ms(), basis.runtime.windows, &basis.record),
-      room(*this, std::move(account), granularity),
-      peers(*this),
-      maker(*this, room, peers, registrations),
+      room({basis, blocks, *backing, book}, std::move(account), granularity),
+      peers({basis, blocks, *backing, book}),
+      maker({basis, blocks, *backing, book}, room, peers, registrations),
       kept(basis, blocks),
-      exporter(*this),
-      captures_(captures) {}
+      exporter({basis, blocks, *backing, book}),
+      basis_(basis),
+      captures_(captures),
+      blocks_(blocks) {}
 
 // What is left was not released in order, such as memory of a symmetric pool that was not closed. It stays until the
 // process ends.
@@ -65,13 +66,6 @@ Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
 
 // When its registrations end, this rank can no longer reach its peers' windows. So work on them gets until the deadline
 // to finish. Work that still runs then waits for the lost rank, until the communicator is aborted: it needs no window.
-Status SegmentStore::LetTheDeviceFinish() {
-  const Status status = blocks_.WaitForDevice();
-  if (status.code() != StatusCode::kDeadlineExceeded) return status;
-  Log(LogLevel::kInfo, basis_.title + ": abandon goes on: " + status.message());
-  return Status();
-}
-
 // Takes the collective lock, so it waits for a collective call of the pool that is under way.
 Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   const auto began = std::chrono::steady_clock::now();
@@ -79,7 +73,11 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   if (!registrations.Has(communicator) && !registrations.IsRegisteredWith(communicator)) return Status();
   COMMPOOL_TRY(CheckMayUnmap());
   // Without a segment that NCCL knows, nothing on the device can need the registration.
-  if (registrations.IsRegisteredWith(communicator)) COMMPOOL_TRY(LetTheDeviceFinish());
+  if (registrations.IsRegisteredWith(communicator)) {
+    const Status finished = blocks_.WaitForDevice();
+    if (!finished.ok() && finished.code() != StatusCode::kDeadlineExceeded) return finished;
+    if (!finished.ok()) Log(LogLevel::kInfo, basis_.title + ": abandon goes on: " + finished.message());
+  }
   const ContextGuard current = basis_.MakeCurrent();
   // The wait for the device took a part of the deadline. NCCL gets the rest, so that the whole call keeps one deadline.
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);

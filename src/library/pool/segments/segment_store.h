@@ -99,12 +99,13 @@ class SegmentBook {
   NewSegments pinned_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-// What a SegmentStore, and those of its parts that call the driver, refer to.
+// What the parts of a SegmentStore refer to that call the driver.
 class SegmentPart {
- protected:
+ public:
   SegmentPart(const PoolBasis& basis, BlockStore& blocks, Backing& backing, SegmentBook& book)
       : basis_(basis), blocks_(blocks), backing_(backing), book_(book) {}
 
+ protected:
   const PoolBasis& basis_;
   BlockStore& blocks_;
   Backing& backing_;
@@ -161,9 +162,6 @@ class PoolRoom : SegmentPart {
   uint64_t CollectionBytes() const;
 
  private:
-  // kOutOfMemory where so many bytes more would take from the device's headroom.
-  Status CheckHeadroom(uint64_t bytes) const;
-
   // Of the pool's device or host node. Shared with the other pools there.
   const std::shared_ptr<MemoryAccount> account_;
   const uint64_t granularity_;
@@ -232,10 +230,9 @@ class SegmentMaker : SegmentPart {
   // Releases those of the segments that are wholly free and that no stream uses any more; returns their bytes. The
   // caller has deregistered them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(kGrowthLock);
-  // Release for one segment; false where another thread got a block of it meanwhile. Where the driver refuses, the
-  // memory is set aside, and its bytes count in `*released` all the same.
-  Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
-      COMMPOOL_REQUIRES(kGrowthLock);
+  // Release for one segment; 0 where another thread got a block of it meanwhile. Where the driver refuses, the memory
+  // is set aside.
+  Result<uint64_t> ReleaseOne(engine::SegmentIndex segment, Addresses addresses) COMMPOOL_REQUIRES(kGrowthLock);
   // Releases memory that nobody finds any more, and sets it aside where the driver unmaps nothing.
   Status ReleaseOrSetAside(NewSegment segment);
   // Tries that again for what was set aside. Pinned memory goes only after a loss, with every communicator abandoned
@@ -294,7 +291,7 @@ class MemoryExporter : SegmentPart {
 enum class Unmapped { kFreeMemory, kBlocksToo };
 
 // Pool owns one. It owns the backing, the segments, and the host's copies of a pool that sleeps.
-class SegmentStore : SegmentPart {
+class SegmentStore {
  public:
   SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
                std::unique_ptr<Backing> backing, std::shared_ptr<MemoryAccount> account);
@@ -332,12 +329,12 @@ class SegmentStore : SegmentPart {
   MemoryExporter exporter;
 
  private:
-  // OK also where the deadline passes: an abandonment goes on in any case.
-  Status LetTheDeviceFinish();
   // For one that is alive. OK also where NCCL fails: then the pool only drops the handles.
   Status EndRegistrations(ncclComm_t communicator);
 
+  const PoolBasis& basis_;
   const GraphCaptures& captures_;
+  BlockStore& blocks_;
 };
 
 // References to the parts of a pool, for what works on all of them: the modes, growth, sleep, and the calls of all

@@ -145,17 +145,13 @@ Status Sleeping::Deregister() { return segments_.Deregister(segments_.book.Index
 
 // The error of a full device lists who holds what.
 Status Sleeping::MakeMemory() {
-  const auto make = [&] {
-    MutexLock growth(basis_.growth());
-    return WakeMemory();
-  };
-  Status made = make();
+  Status made = WakeMemory();
   if (made.code() == StatusCode::kOutOfMemory && !basis_.configuration.symmetric()) {
     const uint64_t bytes = segments_.room.asleep_bytes();
     const std::string budget = segments_.room.BudgetThatLacks(bytes);
     basis_.ReleaseOtherPools(budget);
     if (budget.empty()) basis_.runtime.holders.Release(basis_.device->device(), bytes);
-    made = make();
+    made = WakeMemory();
   }
   if (made.code() != StatusCode::kOutOfMemory) return made;
   return Failure(made.code(), made.message(), basis_.DescribeHolders());
@@ -253,6 +249,7 @@ Status Sleeping::WakeSegments(Progress& progress) {
 
 // After a failure all is as before: no memory, no room taken, and the copies on the host are whole.
 Status Sleeping::WakeMemory() {
+  MutexLock growth(basis_.growth());
   const uint64_t asleep = segments_.room.asleep_bytes();
   Progress progress(basis_.title + ": waking", asleep);
   // Room first: other pools may have taken it during the sleep.

@@ -86,7 +86,7 @@ class Sleeping : PoolParts {
   void ReleaseUnmapped() COMMPOOL_REQUIRES(kGrowthLock);
   // Makes and maps memory at the same addresses, and copies kept blocks back. Where it fails it releases the memory
   // again, and no copy runs any more.
-  Status WakeMemory() COMMPOOL_REQUIRES(kGrowthLock);
+  Status WakeMemory();
   // Makes and maps memory, piece by piece, and starts the copies of each.
   Status WakeSegments(Progress& progress) COMMPOOL_REQUIRES(kGrowthLock);
   // Tells the emulator, which then reports a program that uses memory that sleeps.

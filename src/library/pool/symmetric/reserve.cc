@@ -34,9 +34,7 @@ using GrowingPools = std::vector<GrowingPool>;
 // Acts on one pool after the other, and stops at a failure: otherwise this rank would call NCCL for a later pool while
 // the other ranks call it for the failed one. Does nothing where an earlier act failed.
 void UntilOneFails(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
-  for (const GrowingPool& pool : pools) {
-    if (!pool.status.ok()) return;
-  }
+  if (std::ranges::any_of(pools, [](const GrowingPool& pool) { return !pool.status.ok(); })) return;
   for (GrowingPool& pool : pools) {
     // Later pools keep the status OK, although they have not acted.
     pool.status = act(pool);
@@ -61,19 +59,6 @@ Status Make(GrowingPool& pool) {
   NewSegment made = COMMPOOL_TRY(pool.segments.maker.Make(pool.bytes, std::move(room)));
   pool.made.push_back(std::move(made));
   return Status();
-}
-
-// Registers windows with every communicator. NCCL waits in it for the other ranks, so every rank comes here for the
-// same pools, in the same order.
-Status Register(GrowingPool& pool) {
-  // One collective call of NCCL for each communicator.
-  return pool.segments.registrations.RegisterSegment(pool.segment());
-}
-
-// With libraries beside NCCL, once NCCL has been called for all pools. A library may refuse on one rank alone, and a
-// rank that stopped there would keep the others waiting in NCCL's call for the next pool.
-Status RegisterWithRegistrars(GrowingPool& pool) {
-  return pool.segments.registrations.registrars().RegisterLacking({pool.segment()}).status();
 }
 
 // Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails
@@ -103,9 +88,14 @@ Status GrowTogether(GrowingPools pools) {
   COMMPOOL_TRY(AgreeOnGrowth(pools, named("making")));
   // The numbers that Adopt will get: registrations name the segments before the engines know them.
   for (GrowingPool& pool : pools) pool.index = pool.blocks.Ask(&engine::SymmetricEngine::SegmentsEver);
-  // Round three: windows.
-  UntilOneFails(pools, Register);
-  UntilOneFails(pools, RegisterWithRegistrars);
+  // Round three: windows with every communicator, by one collective call of NCCL for each. NCCL waits in it for the
+  // other ranks, so every rank comes here for the same pools, in the same order.
+  UntilOneFails(pools, [](GrowingPool& pool) { return pool.segments.registrations.RegisterSegment(pool.segment()); });
+  // Libraries beside NCCL, once NCCL has been called for all pools. A library may refuse on one rank alone, and a rank
+  // that stopped there would keep the others waiting in NCCL's call for the next pool.
+  UntilOneFails(pools, [](GrowingPool& pool) {
+    return pool.segments.registrations.registrars().RegisterLacking({pool.segment()}).status();
+  });
   const Status registered = AgreeOnGrowth(pools, named("registering"));
   if (!registered.ok()) {
     UndoRegistrations(pools);
@@ -205,8 +195,7 @@ Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricMode
 
 Result<uint64_t> SymmetricMode::Reclaim() {
   const nvtx::Range range = basis_.Shown("reclaim");
-  const std::vector<uint64_t> reclaimed = COMMPOOL_TRY(ReclaimTogether({this}));
-  return reclaimed.front();
+  return COMMPOOL_TRY(ReclaimTogether({this})).front();
 }
 
 Status SymmetricMode::Verify() {
@@ -228,15 +217,14 @@ Result<uint64_t> SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& s
   const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(basis_.growth());
   uint64_t released = 0;
-  Status first;
-  for (const engine::SegmentIndex index : segments) {
-    const Result<bool> gone = segments_.maker.ReleaseOne(index, addresses, &released);
-    KeepFirst(first, gone.status());
+  const Status first = FirstFailureOf(segments, [&](engine::SegmentIndex index) -> Status {
+    basis_.growth().AssertHeld();
+    const uint64_t gone = COMMPOOL_TRY(segments_.maker.ReleaseOne(index, addresses));
+    released += gone;
+    if (gone != 0) return Status();
     // The segments were free when the ranks agreed, and their frees cannot be taken back.
-    if (gone.ok() && !*gone) {
-      KeepFirst(first, FailedPrecondition(basis_.title, ": another thread allocated during a collective call"));
-    }
-  }
+    return FailedPrecondition(basis_.title, ": another thread allocated during a collective call");
+  });
   if (!first.ok()) return first;
   return released;
 }
@@ -263,9 +251,7 @@ Status SymmetricMode::ServeOn(const std::vector<engine::SegmentIndex>& segments,
   const auto again = [&] {
     segments_.registrations.ForgetReturn();  // that of an earlier sleep may name segments that are gone
     std::vector<SegmentToRegister> listed = segments_.book.List();
-    std::erase_if(listed, [&](const SegmentToRegister& one) {
-      return std::find(segments.begin(), segments.end(), one.index) == segments.end();
-    });
+    std::erase_if(listed, [&](const SegmentToRegister& one) { return std::ranges::count(segments, one.index) == 0; });
     return segments_.registrations.RegisterAgain(listed);
   };
   const auto undo = [&](const Status&) { static_cast<void>(segments_.Deregister(segments)); };
@@ -293,8 +279,7 @@ namespace {
 std::string DescribeLargest(std::vector<commpool_block> blocks) {
   constexpr size_t kShown = 3;
   std::erase_if(blocks, [](const commpool_block& block) { return block.state != COMMPOOL_BLOCK_LIVE; });
-  std::sort(blocks.begin(), blocks.end(),
-            [](const auto& one, const auto& other) { return one.requested_bytes > other.requested_bytes; });
+  std::ranges::sort(blocks, std::ranges::greater(), &commpool_block::requested_bytes);
   std::string text = "the largest:";
   for (size_t place = 0; place < std::min(blocks.size(), kShown); ++place) {
     text += (place == 0 ? " " : ", ") + FormatBytes(blocks[place].requested_bytes);
