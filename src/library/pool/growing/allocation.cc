@@ -22,16 +22,15 @@ constexpr int kMostRequests = 8;  // how often one allocation asks the process's
 
 // The slow way, cheapest step first (rule 7, README.md).
 const std::array<GrowingMode::Step, 9> GrowingMode::kSteps = {{
-    {"fences that have passed", InCapture::kSkipped, Repeats::kNo, &GrowingMode::TakeWhatHasPassed},
-    {"every thread's cache", InCapture::kSkipped, Repeats::kNo, &GrowingMode::DrainCaches},
-    {"streams that may be gone", InCapture::kSkipped, Repeats::kNo, &GrowingMode::FreeStranded},
-    {"growth", InCapture::kTaken, Repeats::kWhileItHelps, &GrowingMode::GrowAsUsual},
-    {"other streams' memory, behind a wait of the device", InCapture::kSkipped, Repeats::kNo,
-     &GrowingMode::ShareStreams},
-    {"a wait of the host", InCapture::kSkipped, Repeats::kNo, &GrowingMode::WaitOnTheHost},
-    {"unused segments, then growth that moves pages", InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleaseAndGrow},
-    {"unused pages, then growth", InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleasePagesAndGrow},
-    {"the program's callbacks, then growth", InCapture::kSkipped, Repeats::kWhileItHelps, &GrowingMode::AskHolders},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::TakeWhatHasPassed},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::DrainCaches},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::FreeStranded},
+    {InCapture::kTaken, Repeats::kWhileItHelps, &GrowingMode::GrowAsUsual},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::ShareStreams},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::WaitOnTheHost},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleaseAndGrow},
+    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleasePagesAndGrow},
+    {InCapture::kSkipped, Repeats::kWhileItHelps, &GrowingMode::AskHolders},
 }};
 
 // The usual way of a request that no cache serves. Chores come before an allocation: to collect graphs that are gone,
@@ -56,23 +55,19 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
   return block.address;
 }
 
-// Everything that is rarer than free memory at once, or that needs a driver call, is a step of the slow way.
+// Everything that is rarer than free memory at once, or that needs a driver call, is a step of the slow way. After a
+// step that may have made memory available comes a try. A stream that captures takes few steps, because most would
+// break its capture.
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   // First, because this call passes the stream and so may record on it (rule 11).
   COMMPOOL_TRY(stranded_.Passed(stream));
   const bool captures = basis_.device->captures().any();
   if (const CUdeviceptr served = captures ? 0 : ServeAtOnce(bytes, stream)) return served;
   Request request{.bytes = bytes, .stream = stream};
-  return ServeByStep(request);
-}
-
-// After a step that may have made memory available comes a try. A stream that captures takes few steps, because most
-// would break its capture.
-Result<CUdeviceptr> GrowingMode::ServeByStep(Request& request) {
   blocks_.ReleaseParts(captures_.TakeGone());  // the memory of graphs that are gone may serve this request
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of any pool: the stream may belong to it
-    request.part = COMMPOOL_TRY(captures_.PartOf(request.stream));
+    request.part = COMMPOOL_TRY(captures_.PartOf(stream));
     relaxed.emplace(basis_.driver);  // this thread's driver calls must not become part of a capture
   }
   // Read before any try: a wait of another thread that ends after this has freed memory which a try may have missed.
@@ -157,24 +152,18 @@ Result<bool> GrowingMode::FreeStranded(Request& request) {
 
 // Another thread may take what one growth made, so the step repeats; each round makes room for somebody.
 Result<bool> GrowingMode::GrowAsUsual(Request& request) {
-  if (request.part != engine::kCommonPart) return GrowInCapture(request);
-  // A request that no empty device could serve must not make others give memory back.
-  const Status possible = segments_.room.CheckPossible(request.bytes);
-  if (!possible.ok()) return Failure(possible.code(), possible.message(), basis_.DescribeHolders());
-  return Grow(request, Effort::kUsual);
-}
-
-// NCCL would not know the new memory: nothing is registered in a capture (rule 6). So a registered pool must have been
-// reserved before.
-Result<bool> GrowingMode::GrowInCapture(Request& request) {
-  if (!segments_.registrations.empty()) {
-    request.failure = OutOfMemory(basis_.title, ", which is registered, does not grow there");
-    return false;
+  const bool captured = request.part != engine::kCommonPart;
+  Status possible = segments_.room.CheckPossible(request.bytes);
+  // NCCL would not know the new memory: nothing is registered in a capture (rule 6). So a registered pool must have
+  // been reserved before.
+  if (captured && !segments_.registrations.empty()) {
+    possible = OutOfMemory(basis_.title, ", which is registered, does not grow there");
   }
-  request.failure = segments_.room.CheckPossible(request.bytes);
-  if (request.failure.code() == StatusCode::kOutOfMemory) return false;
-  COMMPOOL_TRY(request.failure);
-  return Grow(request, Effort::kUsual);
+  if (possible.ok()) return Grow(request, Effort::kUsual);
+  // A request that no empty device could serve must not make others give memory back.
+  if (!captured) return Failure(possible.code(), possible.message(), basis_.DescribeHolders());
+  request.failure = possible;
+  return false;
 }
 
 // The new memory may merge with memory that another stream used; to grow again would not help then. Only a lack of
@@ -234,8 +223,7 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
   const int device = basis_.device->device();
   while (request.others_help && request.holders_asked++ < kMostRequests) {
     if (basis_.runtime.holders.Release(device, request.bytes) == 0) return false;
-    const bool grown = COMMPOOL_TRY(Grow(request, Effort::kPressure));
-    if (grown) return true;
+    if (COMMPOOL_TRY(Grow(request, Effort::kPressure))) return true;
   }
   return false;
 }

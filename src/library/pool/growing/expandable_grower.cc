@@ -62,9 +62,7 @@ class ExpandableGrower final : public Grower {
   // Called where the pool is not open.
   Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(kGrowthLock);
 
-  engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
-    return blocks_.engine<engine::ExpandableEngine>();
-  }
+  auto& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::ExpandableEngine>(); }
 
   const uint64_t usual_bytes_ = UsualBytes(basis_, segments_.granularity);  // of a territory
   // By first address; SegmentBook owns them, by number.

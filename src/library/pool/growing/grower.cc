@@ -71,16 +71,6 @@ class FixedGrower final : public Grower {
 
 }  // namespace
 
-// The plan is made from these facts, and may be out of date when it is carried out: Claim finds that out.
-void Grower::Describe(engine::GrowthRequest& request) const {
-  request.capturing = basis_.device->capturing();
-  request.moves_eagerly = basis_.configuration.moves == Moves::kEager;
-  request.room = segments_.room.Left();
-  request.held_bytes = segments_.room.TakenByAll();
-  request.most_unused = segments_.room.CollectionBytes();
-  request.pinned = [this](engine::SegmentIndex segment) { return segments_.registrations.IsRegistered(segment); };
-}
-
 Result<uint64_t> Grower::Release(uint64_t keep_bytes, Wait wait) {
   const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last memory may hold the last reference
   MutexLock growth(basis_.growth());
@@ -115,10 +105,18 @@ Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Par
 // that the plan no longer holds: then the caller plans again. Plan, room, claim, steps, books, in this order. A failure
 // undoes what came before it.
 Result<bool> Grower::GrowOnce(Growth& growth) {
-  Describe(growth.request);
+  // What the pool knows and the engine does not. Again before each plan, because it changes while the growth waits; it
+  // may be out of date when the plan is carried out, and Claim finds that out.
+  engine::GrowthRequest& request = growth.request;
+  request.capturing = basis_.device->capturing();
+  request.moves_eagerly = basis_.configuration.moves == Moves::kEager;
+  request.room = segments_.room.Left();
+  request.held_bytes = segments_.room.TakenByAll();
+  request.most_unused = segments_.room.CollectionBytes();
+  request.pinned = [this](engine::SegmentIndex segment) { return segments_.registrations.IsRegistered(segment); };
   {
     MutexLock lock(blocks_.mutex());
-    growth.plan = COMMPOOL_TRY(basis_.Named(engine().PlanGrowth(growth.request)));
+    growth.plan = COMMPOOL_TRY(basis_.Named(engine().PlanGrowth(request)));
   }
   const engine::GrowthPlan& plan = growth.plan;
   if (plan.steps.empty()) return true;  // another thread made room, or streams have finished
@@ -205,8 +203,7 @@ Status Grower::Poll() {
 Status Grower::PollStream(StreamKey stream, engine::Moment now) {
   if (!IsReachable(stream)) return Status();  // another thread's own stream, or one that may have died
   if (basis_.MayCapture(stream) || COMMPOOL_TRY(basis_.Captures(stream))) return Status();
-  const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
-  if (idle) return Status();
+  if (COMMPOOL_TRY(blocks_.IsIdle(stream))) return Status();
   // An event behind the same frees would tell nothing new.
   const bool recorded = std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& checkpoint) {
     return checkpoint.stream == stream && checkpoint.moment == now;

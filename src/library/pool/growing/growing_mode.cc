@@ -33,14 +33,6 @@ void GrowingMode::KeepToThreshold() {
   OrLogged(grower_->Release(threshold, Wait::kNo));
 }
 
-// As KeepToThreshold, where the device has less free memory than its headroom.
-void GrowingMode::KeepToHeadroom() {
-  const uint64_t lacking = segments_.room.LackingHeadroom();
-  if (lacking == 0 || basis_.device->capturing()) return;
-  const uint64_t reserved = blocks_.reserved_bytes();
-  OrLogged(grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo));
-}
-
 // No news where the context is lost, or the driver has shut down: every later call returns that error.
 uint64_t GrowingMode::OrLogged(const Result<uint64_t>& released) const {
   if (!released.ok() && !basis_.device->health().broken())
@@ -80,7 +72,10 @@ Result<uint64_t> GrowingMode::Reclaim() {
   const uint64_t before = blocks_.reserved_bytes();
   blocks_.PollFences();
   KeepToThreshold();
-  KeepToHeadroom();
+  if (const uint64_t lacking = segments_.room.LackingHeadroom(); lacking != 0 && !basis_.device->capturing()) {
+    const uint64_t reserved = blocks_.reserved_bytes();
+    OrLogged(grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo));
+  }
   return before - std::min(before, blocks_.reserved_bytes());
 }
 

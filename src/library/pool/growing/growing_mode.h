@@ -90,9 +90,6 @@ class Grower : protected PoolParts {
     FenceId fence = 0;
   };
 
-  // Adds the facts that the pool knows and the engine does not. Again before each plan, because the facts change while
-  // the growth waits.
-  void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(kGrowthLock);
   // Plans, and carries the plan out. Returns whether the growth is complete. False: plan again, because the plan only
   // waited or another thread was faster. After a failure the plan is undone.
   Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(kGrowthLock);
@@ -173,14 +170,12 @@ class GrowingMode final : public PoolMode {
   enum class Repeats { kNo, kWhileItHelps };
   // A step makes memory available, and returns whether to try again. An error ends the request.
   struct Step {
-    const char* name;
     InCapture in_capture;
     Repeats repeats;
     Result<bool> (GrowingMode::*run)(Request&);
   };
   static const std::array<Step, 9> kSteps;
 
-  Result<CUdeviceptr> ServeByStep(Request& request);
   Result<CUdeviceptr> Ended(Request& request, Result<CUdeviceptr> result);
   // From free memory.
   Address Try(const Request& request);
@@ -192,21 +187,18 @@ class GrowingMode final : public PoolMode {
   Result<bool> TakeWhatHasPassed(Request& request);
   Result<bool> DrainCaches(Request& request);
   Result<bool> FreeStranded(Request& request);
+  // In a capture growth waits for nothing, moves nothing and releases nothing.
   Result<bool> GrowAsUsual(Request& request);
   Result<bool> ShareStreams(Request& request);
   Result<bool> WaitOnTheHost(Request& request);
   Result<bool> ReleaseAndGrow(Request& request);
   Result<bool> ReleasePagesAndGrow(Request& request);
   Result<bool> AskHolders(Request& request);
-  // Growth that waits for nothing, moves nothing and releases nothing. A registered pool refuses: it was to be reserved
-  // before.
-  Result<bool> GrowInCapture(Request& request);
   Result<bool> Grow(Request& request, Effort effort);
 
   // Whether growth uses the pool's own free memory, so that it need not be released first. False for fixed pools, whose
   // free segments may be too small for the request: these go first.
   bool MovesPages() const { return basis_.configuration.mode == Mode::kExpandable; }
-  void KeepToHeadroom();
   // What was released; 0 after a failure, which the log alone tells: no caller asked for the release.
   uint64_t OrLogged(const Result<uint64_t>& released) const;
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
