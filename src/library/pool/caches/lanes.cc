@@ -31,28 +31,19 @@ engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engi
   const auto found = by_key_.find({pool.handle, stream});
   if (found != by_key_.end()) return found->second;
   if (IsUnpromised(stream)) {
-    if (const std::optional<StreamKey> oldest = OldestUnpromised(pool.handle)) {
-      ForgetLane(pool.handle, *oldest, *returned);
+    // In the order of streams. The driver numbers them upwards, so the first one is the oldest.
+    std::vector<StreamKey> unpromised;
+    for (auto key = by_key_.lower_bound({pool.handle, 0}); key != by_key_.end() && key->first.first == pool.handle;
+         ++key) {
+      if (IsUnpromised(key->first.second)) unpromised.push_back(key->first.second);
     }
+    if (unpromised.size() >= kMostUnpromisedLanes) ForgetLane(pool.handle, unpromised.front(), *returned);
   }
   // The entry has no cache yet: each thread adds its own (Open).
   const engine::Lane lane = next_lane_++;
   by_key_.emplace(std::pair(pool.handle, stream), lane);
   lanes_.emplace(lane, LaneEntry{pool, stream, {}});
   return lane;
-}
-
-// Walks over the pool's lanes in the order of streams, so the first one is the oldest.
-std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
-  // The driver numbers streams upwards, so a lower number is an older stream.
-  std::optional<StreamKey> oldest;
-  size_t lanes = 0;
-  for (auto key = by_key_.lower_bound({pool, 0}); key != by_key_.end() && key->first.first == pool; ++key) {
-    if (!IsUnpromised(key->first.second)) continue;
-    if (!oldest) oldest = key->first.second;
-    ++lanes;
-  }
-  return lanes >= kMostUnpromisedLanes ? oldest : std::nullopt;
 }
 
 // Words of its blocks may still name the lane: as no number comes back, a free of such a block finds no cache, and goes
@@ -101,8 +92,13 @@ void ThreadCaches::Open(engine::Lane lane) {
 }
 
 // Any thread, for a block that some thread's cache could take at the same moment. Takes the lock only where this
-// thread's own cache cannot decide.
+// thread's own cache cannot decide. A block that no cache may take needs no cache's permission: one exchange decides.
 bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
+  uint64_t bits = from.bits();
+  if (from.state() != engine::BlockWord::State::kCacheable) {
+    return from.state() == engine::BlockWord::State::kLive &&
+           word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
+  }
   // Mostly this thread has a cache of the lane, and may change the word as its owner.
   if (engine::ThreadCache* const own = Find(from.lane())) {
     if (const std::optional<bool> changed = own->TryChange(word, from, to)) return *changed;
@@ -113,7 +109,6 @@ bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, e
   std::optional<engine::ThreadCache::Pause> pause;
   const auto found = lanes_.find(from.lane());
   if (found != lanes_.end() && found->second.caches.size() == 1) pause.emplace(*found->second.caches.front());
-  uint64_t bits = from.bits();
   return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
@@ -212,7 +207,7 @@ engine::ClassCounts ThreadCaches::CountClasses(PoolHandle pool) const {
 }
 
 // While the pauses live, owners go to the pool, and wait there for its lock while `meanwhile` has it.
-void ThreadCaches::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
+void ThreadCaches::Statistics(PoolHandle pool, FunctionRef<void(const engine::CacheStatistics&)> meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
   // First pause all caches, then read: so the sums are of one moment.
@@ -241,8 +236,7 @@ void ThreadCaches::End(engine::ThreadCache* cache) {
     const auto lane = lanes_.find(cache->lane());
     if (lane == lanes_.end()) return;  // forgotten, and closed with it
     LaneEntry& entry = lane->second;
-    const auto own =
-        std::find_if(entry.caches.begin(), entry.caches.end(), [&](const auto& other) { return other.get() == cache; });
+    const auto own = std::ranges::find(entry.caches, cache, [](const auto& other) { return other.get(); });
     if (own == entry.caches.end()) return;  // closed before
     // Before the close, which leaves nothing to look at.
     const engine::Tally held = cache->Look().least;

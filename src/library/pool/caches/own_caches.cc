@@ -37,8 +37,7 @@ engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, PoolHandle pool, S
 // A search by lane, for frees: a block's word has the number.
 engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, engine::Lane lane) {
   if (engine::ThreadCache* const recent = FindAtOnce(all, lane)) return recent;
-  const auto own =
-      std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) { return one.IsOf(all, lane); });
+  const auto own = std::ranges::find_if(caches_, [&](const OwnCache& one) { return one.IsOf(all, lane); });
   if (own == caches_.end()) return nullptr;
   recent_[lane % kRecent] = *own;
   return own->cache;

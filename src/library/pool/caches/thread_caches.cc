@@ -92,19 +92,12 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   if (const std::shared_ptr<BlockOwner> owner = pool.owner.lock()) owner->TakeBack(returned);
 }
 
-// A block that no cache may take needs no cache's permission: one exchange decides.
-bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
-  if (from.state() == State::kCacheable) return TryChange(word, from, to);
-  uint64_t bits = from.bits();
-  return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
-}
-
 // A small block's word lies at another place than a large one's.
 std::optional<uint64_t> ThreadCaches::WithdrawSmall(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   if (value.state() == State::kNone) return 0;  // the engine knows whether it is live
-  if (!Replace(*word, value, engine::BlockWord())) return std::nullopt;
+  if (!TryChange(*word, value, engine::BlockWord())) return std::nullopt;
   // Only the word of a cacheable block has the size; for others the engine knows it.
   return value.state() == State::kCacheable ? value.requested() : 0;
 }
@@ -115,7 +108,7 @@ Result<uint64_t> ThreadCaches::MakeUncacheable(CUdeviceptr address) {
   if (word == nullptr) return uint64_t{0};
   const engine::BlockWord value(word->load(std::memory_order_acquire));
   if (value.state() == State::kNone || value.state() == State::kLive) return uint64_t{0};
-  if (!Replace(*word, value, engine::BlockWord::Live())) return FreedAlready(address);
+  if (!TryChange(*word, value, engine::BlockWord::Live())) return FreedAlready(address);
   return value.requested();
 }
 

@@ -20,7 +20,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +30,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/function_ref.h"
 #include "src/library/base/mutex.h"
 #include "src/library/engine/block_map.h"
 #include "src/library/engine/thread_cache.h"
@@ -281,8 +281,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   void ForgetPool(PoolHandle pool);
   // Sums all caches of the pool at one moment, and calls `meanwhile` at that moment. `meanwhile` may take the pool's
   // lock, to read the pool's own statistics of the same moment. A new low of what the caches hold starts here.
-  using Meanwhile = std::function<void(const engine::CacheStatistics&)>;
-  void Statistics(PoolHandle pool, const Meanwhile& meanwhile) const;
+  void Statistics(PoolHandle pool, FunctionRef<void(const engine::CacheStatistics&)> meanwhile) const;
   // What the pool's caches have handed out and hold, by size class.
   engine::ClassCounts CountClasses(PoolHandle pool) const;
 
@@ -309,7 +308,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
   }
   // Takes a live block away from all caches, so that only its pool may free it: changes its word from `from` to `to`.
-  // Returns whether it did. If several threads try, or free the block meanwhile, one of them succeeds.
+  // Returns whether it did; false for a block in a cache. If several threads try, or free the block meanwhile, one of
+  // them succeeds.
   bool TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   // Called when a thread ends: its cache ends, and the blocks in it go back to the owner. ~OwnCaches calls it on the
   // thread that ends, which may be after the runtime's end.
@@ -334,14 +334,10 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   std::optional<uint64_t> WithdrawSmall(CUdeviceptr address);
   // Adds the counts of a cache that has ended to those of its pool.
   void KeepCounts(PoolHandle pool, engine::ThreadCache& ended) COMMPOOL_REQUIRES(mutex_);
-  // Changes a live block's word from `from` to `to`. Returns whether it did; false for a block in a cache.
-  bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   // Ends all caches of a lane; `returned` gets their blocks.
   void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
   // CloseLane, and nobody finds the lane any more.
   void ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
-  // The stream of the pool's oldest lane without a promise, once the pool has the most that it may have.
-  std::optional<StreamKey> OldestUnpromised(PoolHandle pool) const COMMPOOL_REQUIRES(mutex_);
 
   // RuntimeParts owns it. A thread that ends after the runtime calls End, which does not use it.
   const MemoryObserver& observer_;
