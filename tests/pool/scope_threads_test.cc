@@ -27,8 +27,8 @@ TEST(ScopeThreads, OwnTheirStacksWhileOthersLook) {
       if (handle == 0) handle = scopes->PushSlowly(*board, scope);
       last.store(handle, std::memory_order_relaxed);
       ASSERT_NE(board->flag->load(), 0u) << "a scope is open";
-      const OwnScope* const caught = scopes->CatchingBefore(board.get(), {0, 0, 1}, kInnermost);
-      ASSERT_TRUE(caught != nullptr && caught->handle == handle && caught->plan.pool == pool);
+      const std::optional<CaughtBy> caught = scopes->CatchingBefore(board.get(), {0, 0, 1}, kInnermost);
+      ASSERT_TRUE(caught && caught->scope == handle && caught->pool == pool);
       if (scopes->PopAtOnce(board.get(), handle)) continue;
       MutexLock lock(board->mutex);
       scopes->Erase(board.get(), handle);

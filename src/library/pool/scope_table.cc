@@ -31,45 +31,30 @@ Status CheckRequest(const ScopeRequest& request) {
       "each rank; use a thread's or a stream's scope");
 }
 
-ScopePlan PlanOf(const ScopeRequest& request) {
-  return {request.pool->handle(), request.sizes, request.pool->device(), request.exhaustion};
-}
-
 }  // namespace
 
 // The program's thread; for a thread's scope it is the thread whose allocations are caught.
 Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
   COMMPOOL_TRY(CheckRequest(request));
-  if (request.filter != ScopeFilter::kThread) return BeginShared(request);
-  OwnScopes* const own = OwnScopes::Join(board_);
-  if (own == nullptr) {
+  const ScopePlan plan{request.pool->handle(), request.sizes, request.pool->device(), request.exhaustion};
+  if (request.filter == ScopeFilter::kThread) {
+    // A thread's first scope comes here, and later ones where BeginAtOnce cannot begin them.
+    if (OwnScopes* const own = OwnScopes::Join(board_)) return own->PushSlowly(*board_, plan);
     return FailedPrecondition("this thread is ending, and its scopes have ended: no scope of it can begin any more");
   }
-  // A thread's first scope comes here, and later ones where BeginAtOnce cannot begin them.
-  return own->PushSlowly(*board_, PlanOf(request));
-}
-
-// Readers may see the scope in the list before it counts as begun, and not the other way round.
-ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
   static_cast<void>(InForkedChild());  // so that it knows this process as the parent
   MutexLock lock(board_->mutex);
   const uint64_t number = board_->shared_begun.load(std::memory_order_relaxed) + 1;
   const ScopeHandle handle = board_->next_handle.fetch_add(1, std::memory_order_relaxed);
   const StreamKey stream = request.filter == ScopeFilter::kStream ? request.stream : 0;
   // At the end, because the list is ordered by number.
-  shared_list_.push_back({handle, number, stream, PlanOf(request)});
+  shared_list_.push_back({handle, number, stream, plan});
   NoteSharedChange();
-  // After the list has it: a thread that counts this scope as begun also finds it.
+  // Readers may see the scope in the list before it counts as begun, and not the other way round: a thread that counts
+  // this scope as begun also finds it.
   board_->shared_begun.store(number, std::memory_order_release);
   board_->Raise();
   return handle;
-}
-
-// Any thread may end such a scope, in any order.
-bool ScopeTable::EndShared(ScopeHandle scope) {
-  if (std::erase_if(shared_list_, [&](const SharedScope& shared) { return shared.handle == scope; }) == 0) return false;
-  NoteSharedChange();
-  return true;
 }
 
 // Any thread may end any scope. Only this thread's innermost one ends without the board's lock.
@@ -93,7 +78,12 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
     if (innermost == scope) return Status();
     return EndedWrongly(scope, "before scope " + std::to_string(innermost) + ", which began after it on this thread");
   }
-  if (EndShared(scope) || OwnScopes::TakeEnded(board_.get(), scope)) return Status();
+  // Any thread may end a shared scope, in any order.
+  if (std::erase_if(shared_list_, [&](const SharedScope& shared) { return shared.handle == scope; }) != 0) {
+    NoteSharedChange();
+    return Status();
+  }
+  if (OwnScopes::TakeEnded(board_.get(), scope)) return Status();
   // The last resort, because it makes every thread with open scopes pause for a moment.
   for (OwnScopes* const other : board_->stacks) {
     if (other == own || !other->MayBeOpen() || !OwnScopes::Pause(*other).MarkEnded(board_.get(), scope)) continue;
@@ -115,13 +105,8 @@ void ScopeTable::Narrow(SizeRange& alike, uint64_t bytes) const {
 // scopes before it do not matter.
 std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const ScopePlace& inner) const {
   std::optional<CaughtBy> own;
-  ScopePlace outer = kOutermost;
-  if (const OwnScopes* const stack = own_state.scopes) {
-    if (const OwnScope* const scope = stack->CatchingBefore(board_.get(), request, inner)) {
-      outer = stack->PlaceOf(*scope);
-      own = CaughtBy{scope->handle, outer, scope->plan.pool, scope->plan.exhaustion};
-    }
-  }
+  if (const OwnScopes* const stack = own_state.scopes) own = stack->CatchingBefore(board_.get(), request, inner);
+  const ScopePlace outer = own ? own->place : kOutermost;
   // Most programs have none: one load.
   if (!MayBeShared()) return own;
   MutexLock lock(board_->mutex);

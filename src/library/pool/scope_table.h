@@ -77,8 +77,6 @@ class ScopeTable {
   static constexpr uint32_t kUncaughtForALook = 256;
 
  private:
-  // Scopes of a stream, or of the process. Takes the board's lock. REQUIRES: the request was checked.
-  ScopeHandle BeginShared(const ScopeRequest& request);
   // Makes threads ask again who serves. Call it after each change of the list, under the same hold of the lock.
   void NoteSharedChange() COMMPOOL_REQUIRES(board_->mutex) {
     shared_count_.store(shared_list_.size(), std::memory_order_release);
@@ -88,15 +86,14 @@ class ScopeTable {
   bool MayBeShared() const { return shared_count_.load(std::memory_order_acquire) != 0 && !InForkedChild(); }
   // Ends any scope, with the board's lock, and says where it ended out of order.
   Status EndSlowly(ScopeHandle scope);
-  bool EndShared(ScopeHandle scope) COMMPOOL_REQUIRES(board_->mutex);
   // Lowers the flag if no scope is open in any thread.
   void LowerFlag();
 
   // Shared with the stacks, which may outlive the table.
   const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
-  std::vector<SharedScope> shared_list_
-      COMMPOOL_GUARDED_BY(board_->mutex);  // all shared scopes, the one begun last at the end
-  std::atomic<size_t> shared_count_{0};    // its size, for threads without the lock
+  // All shared scopes, the one begun last at the end.
+  std::vector<SharedScope> shared_list_ COMMPOOL_GUARDED_BY(board_->mutex);
+  std::atomic<size_t> shared_count_{0};  // its size, for threads without the lock
   std::atomic<uint64_t> shared_changes_{0};
 };
 

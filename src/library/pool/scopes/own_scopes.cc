@@ -52,9 +52,8 @@ OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   return own;
 }
 
-OwnScopes::OwnScopes() : slots_(kUsualDepth) {
-  static_cast<void>(InForkedChild());
-}  // so that it knows this process as the parent
+// InForkedChild: so that it knows this process as the parent.
+OwnScopes::OwnScopes() : slots_(kUsualDepth) { static_cast<void>(InForkedChild()); }
 
 // Keeps the open scopes where later destructors of this thread still find them: in an array that nobody destroys. Runs
 // as the thread ends, without a lock of ours. From the first line on this thread begins no scope.
@@ -118,13 +117,16 @@ bool OwnScopes::Pause::MarkEnded(const ScopeBoard* board, ScopeHandle scope) {
 }
 
 // From the top down, so the first that catches is the innermost.
-const OwnScope* OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedRequest& request,
-                                          const ScopePlace& inner) const {
+std::optional<CaughtBy> OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedRequest& request,
+                                                  const ScopePlace& inner) const {
   for (const OwnScope* scope = end(); scope != begin();) {
     --scope;
-    if (PlaceOf(*scope) < inner && scope->Catches(board, request.device, request.bytes)) return scope;
+    const ScopePlace place{scope->shared_before, static_cast<uint64_t>(scope - begin()) + 1};
+    if (place < inner && scope->Catches(board, request.device, request.bytes)) {
+      return CaughtBy{scope->handle, place, scope->plan.pool, scope->plan.exhaustion};
+    }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 // Scopes of other tables and scopes that have ended lie between, and do not count.

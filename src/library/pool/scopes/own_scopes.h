@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -165,12 +166,10 @@ class OwnScopes {
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->plan.sizes, bytes);
   }
-  // The innermost scope that began before `inner` and catches the request. Null: none does. Only the owner calls it,
-  // without a lock.
-  const OwnScope* CatchingBefore(const ScopeBoard* board, const RoutedRequest& request, const ScopePlace& inner) const;
-  ScopePlace PlaceOf(const OwnScope& scope) const {
-    return {scope.shared_before, static_cast<uint64_t>(&scope - begin()) + 1};
-  }
+  // The innermost scope that began before `inner` and catches the request; nothing where none does. Only the owner
+  // calls it, without a lock.
+  std::optional<CaughtBy> CatchingBefore(const ScopeBoard* board, const RoutedRequest& request,
+                                         const ScopePlace& inner) const;
   // The innermost of the board; null where there is none. Only the owner calls it, as Has.
   const OwnScope* Innermost(const ScopeBoard* board) const;
 
@@ -183,7 +182,6 @@ class OwnScopes {
    public:
     explicit Pause(OwnScopes& scopes) : scopes_(&scopes) { static_cast<void>(scopes.lock_.Lock()); }
     Pause(Pause&& other) noexcept : scopes_(std::exchange(other.scopes_, nullptr)) {}
-    Pause& operator=(Pause&&) = delete;
     ~Pause() {
       if (scopes_ != nullptr) scopes_->lock_.Unlock();
     }
