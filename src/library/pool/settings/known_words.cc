@@ -86,8 +86,12 @@ constexpr ForeignKey kForeignKeys[] = {
     {"pinned_free_catch_all", kNoHostMemory},
 };
 
-// For the message about an unknown word. PyTorch's other keys are left out: they have answers of their own.
-std::vector<std::string_view> KnownWords() {
+// Lists all words, because the nearest one may be wrong. PyTorch's other keys are left out: they have answers of their
+// own.
+Status UnknownWord(const SettingEntry& entry) {
+  if (const size_t sign = entry.text.find('='); sign != std::string::npos) {
+    return InvalidArgument("write ", Printable(std::string(entry.text).replace(sign, 1, ":")), ", with a colon");
+  }
   std::vector<std::string_view> words;
   for (const SettingRow& row : SettingRows()) words.push_back(row.key);
   words.insert(words.end(), std::begin(kOtherKeys), std::end(kOtherKeys));
@@ -96,24 +100,10 @@ std::vector<std::string_view> KnownWords() {
     // nmalloc is a strategy and a setting.
     if (FindSettingRow(strategy.name) == nullptr) words.push_back(strategy.name);
   }
-  return words;
-}
-
-// For messages: "backing, mode, moves".
-std::string Joined(const std::vector<std::string_view>& words) {
-  std::string text;
-  for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
-  return text;
-}
-
-// Lists all words, because the nearest one may be wrong.
-Status UnknownWord(const SettingEntry& entry) {
-  if (const size_t sign = entry.text.find('='); sign != std::string::npos) {
-    return InvalidArgument("write ", Printable(std::string(entry.text).replace(sign, 1, ":")), ", with a colon");
-  }
-  const std::vector<std::string_view> words = KnownWords();
+  std::string known;  // "backing, mode, moves"
+  for (const std::string_view word : words) known += (known.empty() ? "" : ", ") + std::string(word);
   return InvalidArgument("there is no setting \"", Printable(entry.key), "\"; the nearest is ",
-                         Nearest(entry.key, words), ", and the known ones are ", Joined(words));
+                         Nearest(entry.key, words), ", and the known ones are ", known);
 }
 
 // PyTorch's switches are True and False. One of them chooses a pool's mode. The other says what commpool always does,
@@ -155,10 +145,8 @@ std::vector<SettingEntry> SplitSettings(std::string_view text) {
 
 // A linear search, as everywhere in the settings: the lists are short, and read at a pool's creation only.
 const Strategy* FindStrategy(std::string_view name) {
-  for (const Strategy& strategy : kStrategies) {
-    if (name == strategy.name) return &strategy;
-  }
-  return nullptr;
+  const Strategy* const found = std::ranges::find(kStrategies, name, &Strategy::name);
+  return found == std::end(kStrategies) ? nullptr : found;
 }
 
 // Every entry passes here, ours too. A key of PyTorch that we do not have gets an answer of its own, which says what to
@@ -173,8 +161,8 @@ Result<std::optional<SettingEntry>> InOwnWords(const SettingEntry& entry) {
   }
   if (own.key == "expandable_segments" || own.key == "release_lock_on_cudamalloc") return Switched(own);
   // Values are checked later, with the row: here only whether there is one.
-  const bool ours = FindSettingRow(own.key) != nullptr ||
-                    std::find(std::begin(kOtherKeys), std::end(kOtherKeys), own.key) != std::end(kOtherKeys);
+  const bool ours =
+      FindSettingRow(own.key) != nullptr || std::ranges::find(kOtherKeys, own.key) != std::end(kOtherKeys);
   if (ours && !own.value.empty()) return std::optional(own);
   if (ours) return InvalidArgument("it has no value: write ", own.key, ":VALUE");
   for (const ForeignKey& foreign : kForeignKeys) {

@@ -1,4 +1,5 @@
 // One row for each setting of a pool: how its value is read, how it is shown, and which pools may have it.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <locale>
@@ -13,7 +14,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Each further attempt waits up to a second (Pool::AllocateInAttempts): more of them would look like a program that
+// Each further attempt waits up to a second (Pool::Allocate): more of them would look like a program that
 // hangs.
 constexpr uint32_t kMostAttempts = 100;
 
@@ -205,10 +206,8 @@ constexpr SettingRow kRows[] = {
 std::span<const SettingRow> SettingRows() { return kRows; }
 
 const SettingRow* FindSettingRow(std::string_view key) {
-  for (const SettingRow& row : kRows) {
-    if (key == row.key) return &row;
-  }
-  return nullptr;
+  const SettingRow* const found = std::ranges::find(kRows, key, &SettingRow::key);
+  return found == std::end(kRows) ? nullptr : found;
 }
 
 // "none" is the largest number, so a limit needs no case of its own.

@@ -17,15 +17,6 @@ Status WrongSetting(const SettingEntry& entry, const Status& why) {
   return InvalidArgument("COMMPOOL_CONF says ", Printable(entry.text), ": ", why.message());
 }
 
-// Whether a pool with only this setting would be valid. A mistake shows at the program's first call, and not when the
-// first pool that it concerns is made.
-Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
-  // Of defaults. What depends on the pool is asked by the row's `fits`, once there is a pool.
-  PoolConfiguration configuration;
-  COMMPOOL_TRY(row.set(entry.value, configuration));
-  return CheckConfiguration(configuration);
-}
-
 // The keys of devices: the limit as bytes, or as a share of the memory; what is left to others.
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   const bool budget = entry.key == kBudgetKey;
@@ -84,7 +75,13 @@ Status Settings::Add(const SettingEntry& written) {
   }
   // Before the checks: a wrong entry ends Parse, and the list goes with it.
   entries_.push_back(*entry);
-  if (const SettingRow* const row = FindSettingRow(entry->key)) return CheckEntry(*row, *entry);
+  // Whether a pool with only this setting would be valid. A mistake shows at the program's first call, and not when the
+  // first pool that it concerns is made. What depends on the pool is asked by the row's `fits`, once there is a pool.
+  if (const SettingRow* const row = FindSettingRow(entry->key)) {
+    PoolConfiguration of_defaults;
+    COMMPOOL_TRY(row->set(entry->value, of_defaults));
+    return CheckConfiguration(of_defaults);
+  }
   if (entry->key != kStrategyKey) return ReadDeviceLimit(*entry, device_limit_);
   if (FindStrategy(entry->value) != nullptr) return Status();
   return InvalidArgument("it may be heuristic, nmalloc, caching_allocator or pooled");
