@@ -126,14 +126,6 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   return intent;
 }
 
-// Only for the thread that made the group: it would wait for itself. Another thread may call for one of the pools while
-// a third one calls for the rest.
-Status Collective::CheckCalled(size_t present) const {
-  // Closed on every rank, so nobody waits for this one, even if it has memory left.
-  if (basis_.life.closed() || ended()) return FailedPrecondition(basis_.title, " is closed");
-  return basis_.group == nullptr ? Status() : basis_.group->CheckComplete(basis_.name(), present);
-}
-
 // The other ranks wait for this one from here on, so nothing returns early: what goes wrong is said in the message.
 PoolInCall Collective::Prepare(const Proposal& proposal) {
   // A reclaim or verify may come while a stream captures, and the calls below ask the driver.
@@ -171,12 +163,16 @@ Result<Agreed> Collective::Begin(const Proposal& proposal) {
 // The verdict holds for all pools, so it is applied to all of them before the first one acts.
 Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
   for (const auto& [pool, proposal] : pools) {
-    // Only pools of the same group count: others need not be in the call.
+    const PoolBasis& basis = pool.basis_;
     pool.basis_.collective.AssertHeld();
-    const auto together = std::count_if(pools.begin(), pools.end(), [&pool = pool](const PoolProposal& other) {
-      return other.pool.basis_.group == pool.basis_.group;
-    });
-    if (Status status = pool.CheckCalled(static_cast<size_t>(together)); !status.ok()) return status;
+    // Closed on every rank, so nobody waits for this one, even if it has memory left.
+    if (basis.life.closed() || pool.ended()) return FailedPrecondition(basis.title, " is closed");
+    if (basis.group == nullptr) continue;
+    // Only pools of the same group count: others need not be in the call. Only for the thread that made the group,
+    // which would wait for itself: another thread may call for one of the pools while a third one calls for the rest.
+    const auto in_group = [&](const PoolProposal& other) { return other.pool.basis_.group == basis.group; };
+    const auto together = std::ranges::count_if(pools, in_group);
+    COMMPOOL_TRY(basis.group->CheckComplete(basis.name(), static_cast<size_t>(together)));
   }
   std::vector<PoolInCall> prepared;
   // Room for all first, so that nothing fails between one pool's preparation and the next.
@@ -249,12 +245,9 @@ Status Collective::AgreeOnSteps(std::vector<PoolOutcome>& pools) {
   std::vector<Status> all = AgreeOnOutcomes(channels, mine, steps);
   static_cast<void>(span->Ended(all.front()));
   // The first pool that failed on any rank names the error.
-  const PoolOutcome* failed = nullptr;
-  for (size_t place = 0; place < pools.size(); ++place) {
-    pools[place].status = std::move(all[place]);
-    if (failed == nullptr && !pools[place].status.ok()) failed = &pools[place];
-  }
-  return failed == nullptr ? Status() : failed->pool.Explain(failed->status);
+  for (size_t place = 0; place < pools.size(); ++place) pools[place].status = std::move(all[place]);
+  const auto failed = std::ranges::find_if(pools, [](const PoolOutcome& one) { return !one.status.ok(); });
+  return failed == pools.end() ? Status() : failed->pool.Explain(failed->status);
 }
 
 Status Collective::Run(const PoolStep& step) {

@@ -117,9 +117,6 @@ class Collective : PoolParts {
   Status CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
 
  private:
-  // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
-  // this thread made together with this one are in the call.
-  Status CheckCalled(size_t present) const COMMPOOL_REQUIRES(basis_.collective);
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
   void AwaitStranded();
   // This rank's message for the first round, after everything that can make frees count in this call. A host without
@@ -136,9 +133,7 @@ class Collective : PoolParts {
   // This rank's intent for the call. Changes nothing.
   Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(basis_.collective);
 
-  engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
-    return blocks_.engine<engine::SymmetricEngine>();
-  }
+  auto& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::SymmetricEngine>(); }
 
   // The first difference between the ranks' sequences that was noticed. Once known, allocations are refused.
   Divergence divergence_;

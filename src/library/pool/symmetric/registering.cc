@@ -165,8 +165,7 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
     return registrar ? registrars.Add(*registrar, segments_.Traits(), segments_.book.List()) : Status();
   };
   const auto undo = [&](const Status& mine) {
-    if (!mine.ok() || !registrar) return;
-    static_cast<void>(registrars.Remove(registrar->name, RegistrarBook::Farewell::kUntold));
+    if (mine.ok() && registrar) static_cast<void>(registrars.Remove(registrar->name, RegistrarBook::Farewell::kUntold));
   };
   return collective_.Run({"registering with a registrar", add, undo});
 }

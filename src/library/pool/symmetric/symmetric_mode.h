@@ -206,9 +206,7 @@ class SymmetricMode final : public PoolMode {
   // `needed`: the block that would serve the request, which a reserve must ask for.
   std::string DescribeExhaustion(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
-  engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
-    return blocks_.engine<engine::SymmetricEngine>();
-  }
+  auto& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::SymmetricEngine>(); }
 
   // Kept after an abandonment; home_handle_ is null then.
   Communicator home_ COMMPOOL_GUARDED_BY(basis_.collective);
