@@ -78,8 +78,7 @@ struct Used {
 
   bool Shares(const Used& other) const {
     if (device && device == other.device) return true;
-    return std::find_first_of(communicators.begin(), communicators.end(), other.communicators.begin(),
-                              other.communicators.end()) != communicators.end();
+    return std::ranges::find_first_of(communicators, other.communicators) != communicators.end();
   }
 };
 
@@ -107,8 +106,7 @@ std::vector<Queue> QueuesOf(const std::vector<Used>& used) {
   for (size_t place = 0; place < used.size(); ++place) {
     Queue mine{place};
     std::erase_if(queues, [&](const Queue& queue) {
-      const bool joins =
-          std::any_of(queue.begin(), queue.end(), [&](size_t other) { return used[place].Shares(used[other]); });
+      const bool joins = std::ranges::any_of(queue, [&](size_t other) { return used[place].Shares(used[other]); });
       if (joins) mine.insert(mine.end(), queue.begin(), queue.end());
       return joins;
     });
@@ -179,9 +177,8 @@ Status CheckComplete(const Pools& pools) {
   for (const std::shared_ptr<Pool>& pool : pools) {
     const PoolGroup* const group = pool->basis().group.get();
     if (group == nullptr) continue;
-    const auto present = std::count_if(pools.begin(), pools.end(), [&](const std::shared_ptr<Pool>& other) {
-      return other->basis().group.get() == group;
-    });
+    const auto present =
+        std::ranges::count_if(pools, [&](const auto& other) { return other->basis().group.get() == group; });
     COMMPOOL_TRY(group->CheckComplete(pool->name(), static_cast<size_t>(present)));
   }
   return Status();
@@ -204,7 +201,7 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Queue&)> together,
                FunctionRef<Status(Pool&, size_t place)> for_one) {
   const Pools pools = COMMPOOL_TRY(Find(runtime, handles));
-  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::Begin).
   if (pools.size() == 1) return for_one(*pools.front(), 0);
   COMMPOOL_TRY(CheckComplete(pools));
   std::vector<Used> used;
@@ -212,18 +209,17 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
   }
   const std::vector<Queue> queues = QueuesOf(used);
-  const auto modes_of = [&](const Queue& queue) { return ModesOf(queue, pools); };
   const auto run_queue = [&](const Queue& queue) {
-    const auto device_of = [&](size_t place) { return pools[place]->device(); };
-    const SymmetricModes modes = together ? modes_of(queue) : SymmetricModes();
-    if (modes.size() > 1) return RunOn(runtime, device_of(queue.front()), [&] { return together(modes, queue); });
+    const SymmetricModes modes = together ? ModesOf(queue, pools) : SymmetricModes();
+    const int device = pools[queue.front()]->device();
+    if (modes.size() > 1) return RunOn(runtime, device, [&] { return together(modes, queue); });
     // It never stops early, for the other ranks have begun.
     return FirstFailureOf(queue, [&](size_t place) {
-      return RunOn(runtime, device_of(place), [&] { return for_one(*pools[place], place); });
+      return RunOn(runtime, pools[place]->device(), [&] { return for_one(*pools[place], place); });
     });
   };
   // The pools of one rank need no thread.
-  const bool one_rank = together && queues.size() == 1 && modes_of(queues.front()).size() > 1;
+  const bool one_rank = together && queues.size() == 1 && ModesOf(queues.front(), pools).size() > 1;
   return one_rank ? run_queue(queues.front()) : RunTogether(runtime, queues, run_queue);
 }
 
@@ -308,7 +304,7 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
 // them, and a part that ended on one rank alone would leave its ranks apart.
 Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part, Oldest oldest) {
   const Pools pools = COMMPOOL_TRY(Find(runtime, handles));
-  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::Begin).
   if (pools.size() == 1) return RunAsOne(runtime, pools, part);
   COMMPOOL_TRY(CheckComplete(pools));
   Pools alone;

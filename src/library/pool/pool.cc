@@ -32,7 +32,9 @@ Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
   return block;
 }
 
-// Counts a failed request once, however often it was tried.
+// Counts a failed request once, however often it was tried. The pauses get twice as long, up to a second: other
+// processes, and threads of this one, may release memory meanwhile, and nobody tells us. Only a lack of memory may pass
+// by itself.
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = basis_->CheckOpen();
   if (open.ok() && stream == kNoStream && basis_->own_reuse != engine::OwnReuse::kOncePassed) {
@@ -43,23 +45,16 @@ Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   Result<CUdeviceptr> address = open.ok() ? mode_->Allocate(bytes, stream) : Result<CUdeviceptr>(open);
   if (address.ok()) [[likely]]
     return address;
-  TryAgain(bytes, stream, address);
-  if (!address.ok()) PoolEvents::Count(basis_->events.failed_allocations);
-  return address;
-}
-
-// Twice as long after each attempt, up to a second. Holds no lock, so other threads' frees can help. Only a lack of
-// memory may pass by itself.
-void Pool::TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address) {
   constexpr auto kLongestPause = std::chrono::milliseconds(1000);
   std::chrono::milliseconds pause(10);
   for (uint32_t attempt = 1; attempt != basis_->configuration.attempts; ++attempt) {
-    if (address.status().code() != StatusCode::kOutOfMemory) return;
-    // Other processes, and threads of this one, may release memory meanwhile, and nobody tells us.
+    if (address.status().code() != StatusCode::kOutOfMemory) break;
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
     address = mode_->Allocate(bytes, stream);
   }
+  if (!address.ok()) PoolEvents::Count(basis_->events.failed_allocations);
+  return address;
 }
 
 // A stream of a capture stays alone: the other stream would be pulled into the capture.

@@ -130,7 +130,9 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // Blocks.
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
-  // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
+  // The pool's own way of a request: no thread's cache is asked here (Runtime does that first). Tries as often as the
+  // configuration says, with pauses, because others may release memory meanwhile. On the thread of the program, without
+  // a lock.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   // The way of most requests that no cache serves: free memory, and none of the library's driver calls. 0: call
   // Allocate. REQUIRES: no capture is open; the stream's handle, which the call passes, means the stream, if the pool
@@ -190,9 +192,6 @@ class Pool final : public BlockOwner, public SharedMemory {
 
  private:
   Status FreeBesideCaptures(CUdeviceptr address);
-  // For a request that failed: tries as often as the configuration says, with pauses, because others may release memory
-  // meanwhile. On the thread of the program, without a lock.
-  void TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address);
 
   // Made first and destroyed last: all other members have references to it.
   const std::unique_ptr<PoolBasis> basis_;

@@ -42,12 +42,6 @@ Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const P
   return Status();
 }
 
-// Such as "pool gradients (vmm, device 1)"; without a name "pool (vmm, device 1)".
-std::string TitleOf(const PoolConfiguration& configuration, const Backing& backing) {
-  const std::string named = configuration.name == PoolConfiguration().name ? "pool" : "pool " + configuration.name;
-  return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
-}
-
 // Makes the parts whose construction can fail. The first pool of a device retains the device's primary context. A
 // failure leaves nothing behind: what was made goes with its object.
 Result<PoolIngredients> Gather(RuntimeParts& runtime, PoolConfiguration configuration) {
@@ -56,7 +50,10 @@ Result<PoolIngredients> Gather(RuntimeParts& runtime, PoolConfiguration configur
   COMMPOOL_TRY(CheckAgainstMachine(runtime.driver, *backing, configuration));
   std::shared_ptr<MemoryAccount> account =
       COMMPOOL_TRY(runtime.devices.AccountOf(backing->placement(), configuration.budget));
-  const std::string title = TitleOf(configuration, *backing);
+  // Such as "pool gradients (vmm, device 1)"; without a name "pool (vmm, device 1)".
+  const std::string named = configuration.name == PoolConfiguration().name ? "pool" : "pool " + configuration.name;
+  const std::string title =
+      named + " (" + backing->name() + ", device " + std::to_string(backing->placement().device) + ")";
   std::unique_ptr<PoolBasis> basis(new PoolBasis{
       .runtime = runtime, .device = std::move(device), .configuration = std::move(configuration), .title = title});
   return PoolIngredients{std::move(basis), std::move(backing), std::move(account)};
@@ -91,17 +88,6 @@ Result<std::shared_ptr<Pool>> MakeGrowingPool(RuntimeParts& runtime, PoolConfigu
                     [](const PoolParts& parts) { return std::make_unique<GrowingMode>(parts); });
 }
 
-// The reason is no error of this rank alone: all ranks hear it in their first agreement. Each rank answers for its own
-// backing and device.
-Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
-  COMMPOOL_TRY(backing.CanRegisterWindow());
-  if (home.device != device) {
-    return InvalidArgument("symmetric_across is a communicator of device ", home.device, ", and the pool is of device ",
-                           device);
-  }
-  return Status();
-}
-
 // `home` is filled in even where its ranks cannot be reached.
 Result<std::unique_ptr<AgreementChannel>> ReachHome(RuntimeParts& runtime, const PoolConfiguration& configuration,
                                                     Communicator& home) {
@@ -118,7 +104,13 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(RuntimeParts& runtime, PoolConfi
   Result<PoolIngredients> ingredients = Gather(runtime, std::move(configuration));
   // The channel is open, so the other ranks hear the reason at once.
   if (!ingredients.ok()) return Collective::Refuse(*channel, ingredients.status());
-  const Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis->device->device());
+  // The reason is no error of this rank alone: all ranks hear it in their first agreement. Each rank answers for its
+  // own backing and device.
+  Status readiness = ingredients->backing->CanRegisterWindow();
+  if (const int device = ingredients->basis->device->device(); readiness.ok() && home.device != device) {
+    readiness = InvalidArgument("symmetric_across is a communicator of device ", home.device,
+                                ", and the pool is of device ", device);
+  }
   const PoolConfiguration& options = ingredients->basis->configuration;
   ingredients->engine =
       std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = options.alignment_bytes,

@@ -29,13 +29,6 @@ Status RefuseScope(const std::string& why, ScopeHandle scope) {
   return FailedPrecondition(why, "; scope ", scope, " routes allocations to it: end that scope first");
 }
 
-// Adds the scopes' pools that handed the request on to a failure. So the user sees why a pool further out was asked at
-// all.
-Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
-  if (address.ok() || passed.empty()) return address;
-  return Failure(address.status().code(), address.status().message(), "; exhausted before it, by scopes: ", passed);
-}
-
 }  // namespace
 
 Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
@@ -186,8 +179,7 @@ Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool)
   if (pool != nullptr && !pool->basis().life.destroyed()) return Status();
   if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
     if (target.kind() == Target::Kind::kScopes) return Status(StatusCode::kNotCaught, "no scope catches it");
-    const PoolHandle made = COMMPOOL_TRY(DefaultPool(target.device()));
-    slot.server = made;
+    slot.server = COMMPOOL_TRY(DefaultPool(target.device()));
   }
   pool = COMMPOOL_TRY(pools_.Find(slot.server));
   slot.pool = pool;
@@ -320,7 +312,9 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
       }
       const auto failure = static_cast<commpool_status>(code);
       if (caught.scope == 0 || !way.HandsOn(caught.exhaustion, pool->symmetric(), failure)) {
-        return NamePassed(std::move(address), passed);
+        // So the user sees why a pool further out was asked at all.
+        return passed.empty() ? address
+                              : Failure(code, address.status().message(), "; exhausted before it, by scopes: ", passed);
       }
       passed += (passed.empty() ? "" : ", ") + pool->name();
     }
@@ -331,15 +325,6 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     pool = nullptr;
     slot->server = WhoServes(target, bytes, name.identity, inner).pool;
   }
-}
-
-// This thread mostly remembers the pool: then no lock is taken.
-[[gnu::always_inline]] inline std::shared_ptr<Pool> Runtime::PoolWith(PoolHandle handle) {
-  const Route route = RouteOf(Target::Pool(handle), reinterpret_cast<CUstream>(kNoStream));
-  const Slot* const slot = parts_.caches.FindSlot(route, 1);
-  std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
-  if (pool == nullptr) pool = FindPoolOf(route);
-  return pool;
 }
 
 std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) {
@@ -354,7 +339,12 @@ std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) {
 Status Runtime::Free(CUdeviceptr address) {
   const engine::BlockWord word = parts_.caches.WordOf(address);
   if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
-    if (const std::shared_ptr<Pool> pool = PoolWith(word.owner())) return pool->Free(address);
+    // This thread mostly remembers the pool: then no lock is taken.
+    const Route route = RouteOf(Target::Pool(word.owner()), reinterpret_cast<CUstream>(kNoStream));
+    const Slot* const slot = parts_.caches.FindSlot(route, 1);
+    std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
+    if (pool == nullptr) pool = FindPoolOf(route);
+    if (pool != nullptr) return pool->Free(address);
   }
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
   return parts_.caches.GiveOrMakeRoom(address, *owner) ? Status() : owner->Free(address);

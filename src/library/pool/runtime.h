@@ -184,9 +184,7 @@ class Runtime {
   CUdeviceptr ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stream) const;
   // Takes from this thread's caches of the pool, else from the pool.
   Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
-  // The pool of a block's word; null where it has lost its handle and this thread does not know it.
-  std::shared_ptr<Pool> PoolWith(PoolHandle handle);
-  // Where this thread does not know it yet.
+  // The pool of a route that this thread does not know yet; null where it has lost its handle.
   std::shared_ptr<Pool> FindPoolOf(const Route& route);
 
   const std::shared_ptr<const Driver> driver_;
