@@ -72,8 +72,7 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
   // The handle may mean another stream by now, so nobody may pass it to the driver (rule 11).
   if (MayHaveDied(use.stream)) return basis_.runtime.devices.Quiesce(PlaceOf(use.stream), basis_.deadline_ms());
-  const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
-  return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
+  return COMMPOOL_TRY(IsIdle(use.stream)) ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
 
 Result<bool> BlockStore::HasFinished(StreamKey stream) const {
@@ -106,20 +105,6 @@ void BlockStore::AnnounceSmall(const engine::SegmentRange& block, uint64_t reque
   basis_.runtime.caches.Publish(pool, block, requested, stream, cached ? Caching::kYes : Caching::kNo);
 }
 
-[[gnu::always_inline]] inline Result<engine::Freed> BlockStore::Close(
-    CUdeviceptr address, uint64_t requested, engine::Reasons also, std::optional<RecordingStreams::Scope>& recording) {
-  MutexLock lock(mutex_);
-  NoteHolding();
-  Result<engine::Freed> freed = engine_->Free(address, also);
-  if (!freed.ok()) return freed;
-  basis_.record.Freed(address);  // under the lock: before another thread gets the block
-  // 0: the engine knows the size that was asked for.
-  if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
-  // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
-  if (!freed->missing.empty()) recording.emplace(basis_.recording_streams, StreamsOf(freed->missing));
-  return freed;
-}
-
 // In this order: the word, without a lock; observers; the engine; fences; importers. Each step may use what the one
 // before has done.
 Status BlockStore::Free(CUdeviceptr address) {
@@ -137,7 +122,19 @@ Status BlockStore::Free(CUdeviceptr address) {
   }
   std::optional<RecordingStreams::Scope> recording;
   const engine::Reasons also = has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0;
-  const Result<engine::Freed> freed = Close(address, *requested, also, recording);
+  const auto close = [&] {
+    MutexLock lock(mutex_);
+    NoteHolding();
+    Result<engine::Freed> freed = engine_->Free(address, also);
+    if (!freed.ok()) return freed;
+    basis_.record.Freed(address);  // under the lock: before another thread gets the block
+    // 0: the engine knows the size that was asked for.
+    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
+    // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
+    if (!freed->missing.empty()) recording.emplace(basis_.recording_streams, StreamsOf(freed->missing));
+    return freed;
+  };
+  const Result<engine::Freed> freed = close();
   if (!freed.ok()) return basis_.Named(freed.status());
   const Status status = recording ? RecordFences(freed->missing) : Status();
   // Once the block is closed: where importers hold it, the server's call of LetGo may come at once.
@@ -169,18 +166,16 @@ Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing
   for (const engine::MissingFence& fence : missing) {
     if (!IsReachable(fence.stream) || COMMPOOL_TRY(basis_.Captures(fence.stream))) continue;
     // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
-    const Result<bool> idle =
-        basis_.own_reuse == engine::OwnReuse::kOncePassed ? HasFinished(fence.stream) : Result<bool>(false);
-    if (idle.ok() && *idle) {
+    const bool idle = basis_.own_reuse == engine::OwnReuse::kOncePassed && COMMPOOL_TRY(HasFinished(fence.stream));
+    if (idle) {
       MutexLock lock(mutex_);
       engine_->CancelFence(fence);
       continue;
     }
-    const Result<FenceId> recorded = idle.ok() ? basis_.fences().Record(fence.stream) : Result<FenceId>(idle.status());
-    // Till then the block is closed: the next poll tries again, and a wait for the device opens it.
-    if (!recorded.ok()) return recorded.status();
+    // Till then the block is closed: after a failure the next poll tries again, and a wait for the device opens it.
+    const FenceId recorded = COMMPOOL_TRY(basis_.fences().Record(fence.stream));
     MutexLock lock(mutex_);
-    engine_->AttachFence(fence, *recorded);
+    engine_->AttachFence(fence, recorded);
   }
   return Status();
 }

@@ -147,9 +147,6 @@ class BlockStore {
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
-  // Closes the block in the engine. Where it needs fences, `recording` begins.
-  Result<engine::Freed> Close(CUdeviceptr address, uint64_t requested, engine::Reasons also,
-                              std::optional<RecordingStreams::Scope>& recording);
   // Records the fences that a freed block needs. Those that cannot be recorded now are recorded later: until then the
   // block names them.
   Status RecordFences(const std::vector<engine::MissingFence>& missing);

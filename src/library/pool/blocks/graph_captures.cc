@@ -111,19 +111,18 @@ bool GraphCaptures::IsJoinedBy(engine::Part part, StreamKey stream) {
 
 void GraphCaptures::NoteFree(engine::Part part, engine::Moment moment) {
   MutexLock lock(mutex_);
-  for (auto& [handle, capture] : captures_) {
-    if (capture.part == part && !capture.ended) capture.done.last_free = std::max(capture.done.last_free, moment);
-  }
+  if (Capture* const capture = FindOpen(part)) capture->done.last_free = std::max(capture->done.last_free, moment);
 }
 
-GraphCaptures::Done GraphCaptures::DoneBy(engine::Part part) const {
+GraphCaptures::Done GraphCaptures::DoneBy(engine::Part part) {
   MutexLock lock(mutex_);
   const Capture* const capture = FindOpen(part);
   return capture == nullptr ? Done() : capture->done;
 }
 
-const GraphCaptures::Capture* GraphCaptures::FindOpen(engine::Part part) const {
-  for (const auto& [handle, capture] : captures_) {
+// Graphs that share a part are captured one at a time, so there is one at most.
+GraphCaptures::Capture* GraphCaptures::FindOpen(engine::Part part) {
+  for (auto& [handle, capture] : captures_) {
     if (capture.part == part && !capture.ended) return &capture;
   }
   return nullptr;

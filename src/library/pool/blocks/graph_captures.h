@@ -69,7 +69,7 @@ class GraphCaptures {
     std::set<StreamKey> joined = {};
   };
   // Of the open capture that the part serves, if any.
-  Done DoneBy(engine::Part part) const;
+  Done DoneBy(engine::Part part);
 
   // The stream was promised: a capture that began on it can be asked for.
   void NoteKey(CUstream stream, StreamKey key);
@@ -120,7 +120,7 @@ class GraphCaptures {
   // Waits until no graph is alive or the moment is over. Returns how many are alive.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
   // The open capture that the part serves; null where there is none.
-  const Capture* FindOpen(engine::Part part) const COMMPOOL_REQUIRES(mutex_);
+  Capture* FindOpen(engine::Part part) COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;
   mutable Mutex mutex_{LockRank::kLeaf};

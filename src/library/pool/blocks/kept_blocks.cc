@@ -173,8 +173,7 @@ bool KeptBlocks::MayBeRead(engine::Address block) const {
 
 // A search by halves, for a pool may keep many thousand blocks.
 KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
-  return std::partition_point(copies_.begin(), copies_.end(),
-                              [&](const Copy& before) { return before.end() <= address; });
+  return std::ranges::partition_point(copies_, [&](const Copy& before) { return before.end() <= address; });
 }
 
 // A block that was kept before, at the same place and of the same size, gets its memory again. It keeps its old bytes
@@ -200,8 +199,7 @@ KeptBlocks::Copies KeptBlocks::Wanted(const KeptCopies& wanted) {
     copy.constant = constant;
     copies.push_back(std::move(copy));
   }
-  std::sort(copies.begin(), copies.end(),
-            [](const Copy& one, const Copy& other) { return one.device.address < other.device.address; });
+  std::ranges::sort(copies, {}, [](const Copy& copy) { return copy.device.address; });
   return copies;
 }
 
@@ -330,8 +328,7 @@ Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range)
   const engine::Address block = copy->device.address;
   const bool freed = asleep ? !FindBlock(basis_, blocks_, block).ok() : !IsCopied(block);
   if (freed) return NotFound("the block was freed since it was kept");
-  const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
-  return start + copy->offset + (range.address - copy->device.address);
+  return COMMPOOL_TRY(copy->memory->Read()) + copy->offset + (range.address - copy->device.address);
 }
 
 // The first lock waits for a sleep or a wake that is under way, the second for a thread that ends the pool (Drop).

@@ -24,7 +24,8 @@ constexpr std::chrono::milliseconds kLongestWait{100};
 }  // namespace
 
 // One call is enough for each stream, so the stream is wanted no more.
-Status StrandedMemory::FenceIfWanted(StreamKey stream) {
+Status StrandedMemory::Passed(StreamKey stream) {
+  if (!MayWant(stream)) return Status();
   {
     MutexLock lock(blocks_.mutex());
     if (wanted_.erase(stream) == 0) return Status();
@@ -53,7 +54,16 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
 // First only looks, under the pool's lock. Whether it waits depends on how much memory that would free: a wait for
 // little would cost more than growth.
 bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before) {
-  FenceReachable(stream);
+  // This thread's own per-thread default streams, at whatever places it uses them: no call need pass them.
+  std::vector<StreamKey> reachable;
+  {
+    MutexLock lock(blocks_.mutex());
+    for (const auto& [other, stranded] : blocks_.engine().StrandedBytes()) {
+      if (other != stream && IsReachable(other)) reachable.push_back(other);
+    }
+  }
+  // Without an event its memory waits for a later call, or for the device.
+  for (const StreamKey other : reachable) static_cast<void>(blocks_.FenceFreed(other));
   {
     MutexLock lock(blocks_.mutex());
     const engine::Engine& engine = blocks_.engine();
@@ -87,19 +97,6 @@ void StrandedMemory::Look() {
     if (!lacks && std::none_of(streams.begin(), streams.end(), MayHaveDied)) return;
   }
   if (BeginWait()) HasPassed(kLongestWait);
-}
-
-// This thread's own per-thread default streams, at whatever places it uses them.
-void StrandedMemory::FenceReachable(StreamKey but) {
-  std::vector<StreamKey> reachable;
-  {
-    MutexLock lock(blocks_.mutex());
-    for (const auto& [stream, bytes] : blocks_.engine().StrandedBytes()) {
-      if (stream != but && IsReachable(stream)) reachable.push_back(stream);
-    }
-  }
-  // Without an event its memory waits for a later call, or for the device.
-  for (const StreamKey stream : reachable) static_cast<void>(blocks_.FenceFreed(stream));
 }
 
 bool StrandedMemory::BeginWait() {

@@ -35,7 +35,7 @@ class StrandedMemory {
   // Whether a call that passes the stream has to call Passed.
   bool MayWant(StreamKey stream) const { return IsUnpromised(stream) && any_wanted_.load(std::memory_order_relaxed); }
   // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
-  Status Passed(StreamKey stream) { return MayWant(stream) ? FenceIfWanted(stream) : Status(); }
+  Status Passed(StreamKey stream);
 
   // How often a wait has freed memory.
   uint64_t times_freed() const { return times_freed_.load(); }
@@ -47,10 +47,6 @@ class StrandedMemory {
   void Look();
 
  private:
-  // REQUIRES: the call passes the stream.
-  Status FenceIfWanted(StreamKey stream);
-  // Records the events of streams that the calling thread reaches without passing them.
-  void FenceReachable(StreamKey but);
   // Begins waits for all places of uses. Returns false where one captures.
   bool BeginWait() COMMPOOL_REQUIRES(kGrowthLock);
   // Whether all waits have ended by the limit, and their uses are forgotten now.

@@ -32,8 +32,8 @@ Result<AddressTable::Entry> AddressTable::Add(CUdeviceptr address, uint64_t byte
 
 // SegmentMaker calls it before the memory goes to the driver, which may give the address to another pool at once.
 void AddressTable::Remove(CUdeviceptr address) {
-  std::shared_ptr<BlockOwner>
-      owner;  // released after the lock: it may be the last reference, and a pool's destructor takes locks
+  // Released after the lock: it may be the last reference, and a pool's destructor takes locks.
+  std::shared_ptr<BlockOwner> owner;
   MutexLock lock(mutex_);
   const auto found = ranges_.find(address);
   if (found == ranges_.end()) return;
@@ -48,8 +48,7 @@ uint64_t AddressTable::bytes() const {
 }
 
 Result<std::shared_ptr<BlockOwner>> AddressTable::OwnerOf(CUdeviceptr address) const {
-  OwnedRange range = COMMPOOL_TRY(RangeOf(address));
-  return std::move(range.owner);
+  return COMMPOOL_TRY(RangeOf(address)).owner;
 }
 
 // A copy, whose owner stays alive while the caller uses it.

@@ -14,12 +14,6 @@ class Taken {
   Taken() = default;
   Taken(Owner& owner, What what) : owner_(&owner), what_(what) {}  // REQUIRES: just taken
   Taken(Taken&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)), what_(other.what_) {}
-  // What this one had taken goes back when `other` is destroyed.
-  Taken& operator=(Taken&& other) noexcept {
-    std::swap(owner_, other.owner_);
-    std::swap(what_, other.what_);
-    return *this;
-  }
   ~Taken() {
     if (owner_ != nullptr) (owner_->*give_back)(what_);
   }
