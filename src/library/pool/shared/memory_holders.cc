@@ -56,8 +56,12 @@ void MemoryHolders::ForEach(Ask ask) {
       ++holder->running;
     }
     bool more = true;
-    // A program's function that throws has given nothing; ask the others all the same.
-    static_cast<void>(CallUserFunction(kCallback, kCallback.name, [&] { more = ask(*holder); }));
+    try {
+      const UserFunction running(kCallback);
+      more = ask(*holder);
+    } catch (...) {
+      // A program's function that throws has given nothing; ask the others all the same.
+    }
     {
       MutexLock lock(mutex_);
       --holder->running;
