@@ -25,7 +25,6 @@ constexpr std::chrono::milliseconds kLongestWait{100};
 
 // One call is enough for each stream, so the stream is wanted no more.
 Status StrandedMemory::Passed(StreamKey stream) {
-  if (!MayWant(stream)) return Status();
   {
     MutexLock lock(blocks_.mutex());
     if (wanted_.erase(stream) == 0) return Status();

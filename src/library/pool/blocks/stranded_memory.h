@@ -25,7 +25,7 @@
 
 namespace commpool::internal {
 
-// GrowingMode owns one: symmetric pools never act on what one rank finds (rule 4). Every allocation calls Passed;
+// GrowingMode owns one: symmetric pools never act on what one rank finds (rule 4). Every allocation asks MayWant;
 // MakeUsable comes before growth, without a lock. It owns the waits that are under way, each on a thread of its own
 // (BeginToSynchronise).
 class StrandedMemory {

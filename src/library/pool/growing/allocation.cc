@@ -60,7 +60,7 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
 // break its capture.
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   // First, because this call passes the stream and so may record on it (rule 11).
-  COMMPOOL_TRY(stranded_.Passed(stream));
+  if (stranded_.MayWant(stream)) COMMPOOL_TRY(stranded_.Passed(stream));
   const bool captures = basis_.device->captures().any();
   if (const CUdeviceptr served = captures ? 0 : ServeAtOnce(bytes, stream)) return served;
   Request request{.bytes = bytes, .stream = stream};
