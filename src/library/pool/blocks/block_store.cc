@@ -3,6 +3,7 @@
 #include "src/library/pool/blocks/block_store.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "src/library/base/check.h"

@@ -14,8 +14,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Each further attempt waits up to a second (Pool::Allocate): more of them would look like a program that
-// hangs.
+// Each further attempt waits up to a second (Pool::Allocate): more of them would look like a program that hangs.
 constexpr uint32_t kMostAttempts = 100;
 
 // Exact, and readable by ReadBytes: such as "2GiB".

@@ -1,5 +1,6 @@
 // Reserve, reclaim, trim and close of a symmetric pool, each a collective call.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
