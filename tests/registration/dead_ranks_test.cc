@@ -39,14 +39,11 @@ TEST(DeadRank, IsNamedByTheOthers) {
   }));
 }
 
-// Long before the deadline, which would end the wait too.
 TEST(DeadRank, IsNamedByTheOthersThatMeetItOnAnotherCommunicator) {
   ExpectEnded(RunForkedRanks(kRanks,
                              [](int number, const Pipe& pipe_of_id) {
                                ForkedRank rank(number, kRanks, pipe_of_id);
-                               PoolConfiguration configuration = rank.Configured();
-                               configuration.deadline_ms = 600000;
-                               const std::shared_ptr<Pool> pool = rank.Create(configuration);
+                               const std::shared_ptr<Pool> pool = rank.Create(rank.Configured());
                                ncclComm_t const second = ConnectForkedRank(*rank.driver, number, kRanks, pipe_of_id);
                                if (number == kDead) MakeDeadly(rank.driver->nccl.ncclAllGather);
                                ExpectNamed(pool->mode().RegisterWith(second));
