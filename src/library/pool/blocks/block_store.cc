@@ -73,7 +73,8 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
   // The handle may mean another stream by now, so nobody may pass it to the driver (rule 11).
   if (MayHaveDied(use.stream)) return basis_.runtime.devices.Quiesce(PlaceOf(use.stream), basis_.deadline_ms());
-  return COMMPOOL_TRY(IsIdle(use.stream)) ? Status() : fences.MakeWaitForStream(waiter, use.stream);
+  const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
+  return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
 
 Result<bool> BlockStore::HasFinished(StreamKey stream) const {
@@ -167,7 +168,8 @@ Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing
   for (const engine::MissingFence& fence : missing) {
     if (!IsReachable(fence.stream) || COMMPOOL_TRY(basis_.Captures(fence.stream))) continue;
     // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
-    const bool idle = basis_.own_reuse == engine::OwnReuse::kOncePassed && COMMPOOL_TRY(HasFinished(fence.stream));
+    bool idle = basis_.own_reuse == engine::OwnReuse::kOncePassed;
+    if (idle) idle = COMMPOOL_TRY(HasFinished(fence.stream));
     if (idle) {
       MutexLock lock(mutex_);
       engine_->CancelFence(fence);

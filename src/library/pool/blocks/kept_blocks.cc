@@ -328,7 +328,8 @@ Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range)
   const engine::Address block = copy->device.address;
   const bool freed = asleep ? !FindBlock(basis_, blocks_, block).ok() : !IsCopied(block);
   if (freed) return NotFound("the block was freed since it was kept");
-  return COMMPOOL_TRY(copy->memory->Read()) + copy->offset + (range.address - copy->device.address);
+  const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
+  return start + copy->offset + (range.address - copy->device.address);
 }
 
 // The first lock waits for a sleep or a wake that is under way, the second for a thread that ends the pool (Drop).

@@ -105,7 +105,10 @@ Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& 
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();
   const RelaxedCapture relaxed(basis_.driver);  // another thread may capture, unannounced
-  for (const engine::SegmentIndex index : segments) released += COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree));
+  for (const engine::SegmentIndex index : segments) {
+    const uint64_t gone = COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree));
+    released += gone;
+  }
   return released;
 }
 

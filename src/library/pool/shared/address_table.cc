@@ -48,7 +48,8 @@ uint64_t AddressTable::bytes() const {
 }
 
 Result<std::shared_ptr<BlockOwner>> AddressTable::OwnerOf(CUdeviceptr address) const {
-  return COMMPOOL_TRY(RangeOf(address)).owner;
+  OwnedRange range = COMMPOOL_TRY(RangeOf(address));
+  return std::move(range.owner);
 }
 
 // A copy, whose owner stays alive while the caller uses it.

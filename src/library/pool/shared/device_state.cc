@@ -90,7 +90,8 @@ Status DeviceTable::CheckNotCapturing(const std::set<int>& devices) {
 }
 
 Status DeviceTable::Quiesce(int device, uint64_t deadline_ms) {
-  return COMMPOOL_TRY(Get(device))->Quiesce(deadline_ms);
+  const std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(device));
+  return state->Quiesce(deadline_ms);
 }
 
 // The pointer to a device's account keeps the whole state of the device alive.

@@ -196,7 +196,8 @@ Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricMode
 
 Result<uint64_t> SymmetricMode::Reclaim() {
   const nvtx::Range range = basis_.Shown("reclaim");
-  return COMMPOOL_TRY(ReclaimTogether({this})).front();
+  const std::vector<uint64_t> reclaimed = COMMPOOL_TRY(ReclaimTogether({this}));
+  return reclaimed.front();
 }
 
 Status SymmetricMode::Verify() {
