@@ -1,9 +1,11 @@
 // The cache that served an allocation serves the next equal one without a look at the scopes, until a scope begins or
 // ends that may matter. Nobody watches blocks here, so the fast path serves.
 #include <array>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "src/library/base/bytes.h"
@@ -137,6 +139,48 @@ TEST_F(RememberedRoutes, EndWithTheirPool) {
   EXPECT_EQ(AtOnce(Target::Device(0), 4096, nullptr), 0u);
   EXPECT_EQ(runtime().Allocate(0, 4096, nullptr).status().code(), StatusCode::kFailedPrecondition);
   End(scope);
+}
+
+// What another thread does while an allocation is under way: within its next question for a stream's name.
+class RoutesThatEnd : public PoolTest {
+ protected:
+  RoutesThatEnd() : PoolTest(Asking()) {}
+
+  static std::shared_ptr<const Driver> Asking() {
+    auto driver = std::make_shared<Driver>(*SharedDriver());
+    static const auto name = driver->cuda.cuStreamGetId;
+    driver->cuda.cuStreamGetId = [](CUstream stream, unsigned long long* id) {
+      if (const auto act = std::exchange(meanwhile_, nullptr)) act();
+      return name(stream, id);
+    };
+    return driver;
+  }
+
+  static inline std::function<void()> meanwhile_;
+};
+
+TEST_F(RoutesThatEnd, WithTheirScopeAndPoolLeaveTheRequestToAnother) {
+  const CUstream stream = NewStream();
+  const StreamKey key = runtime().NameOf(stream, 0).value().identity;
+  const std::function<void(PoolHandle)> ends[] = {[&](PoolHandle pool) { Destroy(pool); },
+                                                  [&](PoolHandle pool) { ExpectOk(Get(pool).Close()); }};
+  for (const auto& end : ends) {
+    for (const Target target : {Target::Device(0), Target::ScopesOf(0)}) {
+      const PoolHandle pool = CreateWith({.name = "ended", .streams = Streams::kMayDie});
+      const std::shared_ptr<Pool> held = runtime().pools().Find(pool).value();
+      const ScopeHandle scope = runtime().scopes().Begin({held, ScopeFilter::kProcess, key, {}}).value();
+      Free(Counted(runtime().Allocate(target, 4 * kMiB, stream).value()));
+      meanwhile_ = [&] {
+        ExpectOk(runtime().scopes().End(scope));
+        end(pool);
+      };
+      const Result<CUdeviceptr> block = runtime().Allocate(target, 4 * kMiB, stream);
+      ASSERT_EQ(meanwhile_, nullptr) << "nobody asked";
+      EXPECT_EQ(block.status().code(), target == Target::Device(0) ? StatusCode::kOk : StatusCode::kNotCaught);
+      if (block.ok()) Free(Counted(*block));
+    }
+  }
+  DestroyStream(stream);
 }
 
 TEST_F(RememberedRoutes, AgreeWithTheScopesAfterAnyBeginAndEnd) {

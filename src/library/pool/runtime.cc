@@ -301,11 +301,14 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     }
     if (address.ok()) return address;
     const CaughtBy caught = WhoServes(target, bytes, name.identity, inner);  // only failures need the scope
-    if (!found.ok()) {
+    // The scope that led here may have ended meanwhile, and its pool after it: then the request is another one's.
+    const bool gone = !found.ok() || !pool->basis().life.open();
+    const bool led_elsewhere = gone && caught.pool != slot->server;
+    if (!found.ok() && !led_elsewhere) {
       if (caught.scope == 0) return address;
       return RefuseScope(pools_.TitleOfRemoved(caught.pool) + " is closed: it was destroyed", caught.scope);
     }
-    if (asks) {
+    if (asks && !led_elsewhere) {
       const StatusCode code = address.status().code();
       if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !pool->basis().life.open()) {
         return RefuseScope(address.status().message(), caught.scope);
@@ -319,7 +322,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
       passed += (passed.empty() ? "" : ", ") + pool->name();
     }
     // The next round looks only at scopes that began before this one.
-    inner = caught.place;
+    if (!led_elsewhere) inner = caught.place;
     // Not the remembered slot: it keeps the answer for the first round.
     slot = &unkept.emplace();
     pool = nullptr;
