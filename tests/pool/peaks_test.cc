@@ -25,7 +25,7 @@ class Peaks : public PoolTest {
     EXPECT_EQ(counters.allocated_bytes.peak, bytes);
     EXPECT_EQ(counters.allocated_blocks.peak, 1u);
   }
-  void Forget() { Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget); }
+  engine::Counters Forget() { return Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget); }
 
   const PoolHandle pool_ = Create(Configured("peaks"));
 };
@@ -34,6 +34,12 @@ TEST_F(Peaks, LeaveOutBlocksInCaches) {
   Free(Allocate(100000));
   Free(Allocate(99000));
   ExpectPeaksOfABlock(100000, 100352);
+}
+
+TEST_F(Peaks, AreReadBeforeTheyAreForgotten) {
+  Free(Allocate(4 * kMiB));
+  EXPECT_EQ(Forget().allocated_bytes.peak, 4 * kMiB);
+  EXPECT_EQ(Forget().allocated_bytes.peak, 0u);
 }
 
 TEST_F(Peaks, AreThoseOfPairsThatCachesServe) {

@@ -403,8 +403,8 @@ void BlockStore::TellStatistics(Peaks peaks, FunctionRef<void(const engine::Coun
   basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
     MutexLock lock(mutex_);
     Note(caches.holding);
-    if (peaks == Peaks::kForget) engine_->ResetPeaks();
     engine::Counters counters = engine_->counters();
+    if (peaks == Peaks::kForget) engine_->ResetPeaks();
     engine::Tally cached = caches.holding.now;  // in a cache, or on the way from one to the pool
     cached += caches.left;
     cached -= taken_back_;
