@@ -60,10 +60,25 @@ TEST(MemoryAccount, OfAPartTakesFromTheWholeToo) {
   EXPECT_EQ(part.Room(), 5u) << "the whole has less";
   EXPECT_FALSE(part.Take(10)) << "the whole's limit";
   EXPECT_EQ(part.taken(), 50u) << "a refusal takes nothing";
+  part.NotePeak();
   part.Return(50);
   EXPECT_EQ(whole->taken(), 45u);
   EXPECT_EQ(part.peak(), 50u);
   EXPECT_EQ(whole->peak(), 95u);
+}
+
+TEST(MemoryAccount, HasNoPeakOfWhatWasNeverMade) {
+  const auto whole = std::make_shared<MemoryAccount>("device 0", 1000);
+  MemoryAccount part("part", 1000, whole);
+  part.SetLimit(60);
+  EXPECT_FALSE(part.Take(70));
+  ASSERT_TRUE(part.Take(50));
+  { const Room never_made(part, 50); }
+  EXPECT_EQ(whole->peak() + part.peak(), 0u);
+  ASSERT_TRUE(part.Take(40));
+  Room(part, 40).Keep();
+  EXPECT_EQ(whole->peak(), 40u);
+  EXPECT_EQ(part.peak(), 40u);
 }
 
 TEST(MemoryAccountDeathTest, GetsNoMoreBackThanItGave) {

@@ -90,8 +90,8 @@ void PoolRoom::Sleep(uint64_t bytes) {
 }
 
 Status PoolRoom::TakeToWake() {
-  if (account_->Take(asleep_bytes())) return Status();
   const uint64_t bytes = asleep_bytes();
+  if (account_->Take(bytes)) return account_->NotePeak(), Status();
   return OutOfMemory("waking ", FormatBytes(bytes), account_->WouldExceed(bytes));
 }
 

@@ -49,7 +49,6 @@ class MemoryAccount {
       MutexLock lock(mutex_);
       if (taken_ <= limit_ && bytes <= limit_ - taken_) {
         taken_ += bytes;
-        peak_ = std::max(peak_, taken_);
         return true;
       }
     }
@@ -64,6 +63,12 @@ class MemoryAccount {
       taken_ -= bytes;
     }
     if (whole_ != nullptr) whole_->Return(bytes);
+  }
+  // Once the memory exists (Room::Keep): what was refused is in no peak.
+  void NotePeak() {
+    if (whole_ != nullptr) whole_->NotePeak();
+    MutexLock lock(mutex_);
+    peak_ = std::max(peak_, taken_);
   }
   // How much Take would still grant. May be less by the time of the Take.
   uint64_t Room() const { return std::min(OwnRoom(), whole_ != nullptr ? whole_->OwnRoom() : UINT64_MAX); }
@@ -80,7 +85,7 @@ class MemoryAccount {
     MutexLock lock(mutex_);
     return taken_;
   }
-  // The most that was ever taken.
+  // The most that was ever taken and made.
   uint64_t peak() const {
     MutexLock lock(mutex_);
     return peak_;
@@ -110,6 +115,6 @@ class MemoryAccount {
 };
 
 // Bytes taken from an account. Kept once the memory exists; the memory's owner then returns them.
-using Room = Taken<MemoryAccount, uint64_t, &MemoryAccount::Return>;
+using Room = Taken<MemoryAccount, uint64_t, &MemoryAccount::Return, &MemoryAccount::NotePeak>;
 
 }  // namespace commpool::internal

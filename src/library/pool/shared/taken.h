@@ -8,7 +8,7 @@ namespace commpool::internal {
 
 // AddressTable::Entry and Room are such. It lives in the frame of a growth, so every way out of a half-made growth
 // gives back what was taken. The owner outlives it. One thread.
-template <typename Owner, typename What, void (Owner::*give_back)(What)>
+template <typename Owner, typename What, void (Owner::*give_back)(What), void (Owner::*kept)() = nullptr>
 class Taken {
  public:
   Taken() = default;
@@ -19,7 +19,12 @@ class Taken {
   }
 
   // From now on somebody else returns it. Call it at the last step, once nothing can fail any more.
-  void Keep() { owner_ = nullptr; }
+  void Keep() {
+    if constexpr (kept != nullptr) {
+      if (owner_ != nullptr) (owner_->*kept)();
+    }
+    owner_ = nullptr;
+  }
 
  private:
   Owner* owner_ = nullptr;
