@@ -53,6 +53,10 @@ TEST_F(Diagnosis, OfOutOfMemoryOnAnotherDeviceTellsNoBytes) {
                        " are free");
 }
 
+TEST_F(Diagnosis, OfOutOfMemoryOnTheHostTellsNoBytesOfADevice) {
+  EXPECT_MESSAGE_LACKS(Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemHostAlloc", .bytes = kMiB}), " are free");
+}
+
 TEST_F(Diagnosis, OfOutOfMemoryOnTheHostNamesTheNode) {
   ExpectFailure(FailToCreate(CUDA_ERROR_OUT_OF_MEMORY, PropertiesAt(testing::NumaLocation(1))),
                 StatusCode::kOutOfMemory, "cuMemCreate of 2 MiB on NUMA node 1 failed");
