@@ -36,7 +36,7 @@ TEST_F(SettingsInForce, ReachTheDefaultPool) {
 TEST_F(SettingsInForce, AreNamedWhereTheDefaultPoolCannotBeMade) {
   Open("default.alignment:1GiB");
   ExpectFailure(runtime().DefaultPool(0).status(), StatusCode::kInvalidArgument,
-                "COMMPOOL_CONF set default.alignment:1GiB");
+                "COMMPOOL_CONF says default.alignment:1GiB");
 }
 
 TEST_F(SettingsInForce, ThatContradictEachOtherInTheDefaultPoolAreNamed) {

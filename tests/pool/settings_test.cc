@@ -159,6 +159,9 @@ TEST(Settings, SkipPoolsThatCannotHaveThem) {
   PoolConfiguration host = Named("host");
   host.backing.placement.kind = Placement::Kind::kHostNuma;
   EXPECT_EQ(With("backing:cuda", host).backing.kind, BackingKind::kVmm);
+  PoolConfiguration pinned = Named("pinned");
+  pinned.backing.kind = BackingKind::kPinned;
+  EXPECT_EQ(With("alignment:8KiB", pinned).alignment_bytes, 512u);
 }
 
 TEST(Settings, ThatNameAPoolWhichCannotHaveThemAreErrors) {
@@ -212,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongValue{"gradients.device_limit:1GiB", "names no pool"},
         WrongValue{"gradients.headroom:1GiB", "names no pool"}, WrongValue{"strategy:fast", "heuristic, nmalloc"},
         WrongValue{"limit", "write limit:VALUE"}, WrongValue{"limit:", "write limit:VALUE"},
-        WrongValue{"expandable_segments:yes", "True or False"}));
+        WrongValue{".limit:1GiB", "there is no setting"}, WrongValue{"expandable_segments:yes", "True or False"}));
 
 TEST(Settings, ThatAreGivenTwiceAreRefused) {
   ExpectWrong("limit:1GiB,limit:2GiB", {"limit:2GiB", "so does limit:1GiB"});

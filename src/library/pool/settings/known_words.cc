@@ -18,16 +18,16 @@ std::string Trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1));
 }
 
-// Reads POOL.KEY:VALUE, KEY:VALUE, or a word alone, which has an empty value. Checks nothing: the message about a wrong
-// entry shows the text as a whole.
+// Reads POOL.KEY:VALUE, KEY:VALUE, or a word alone, which has an empty value; a dot without a pool stays in the key.
+// Checks nothing: the message about a wrong entry shows the text as a whole.
 SettingEntry EntryOf(std::string_view text) {
   SettingEntry entry;
   const size_t colon = text.find(':');
   std::string_view name = text.substr(0, colon);
   if (colon != std::string_view::npos) entry.value = Trimmed(text.substr(colon + 1));
   const size_t dot = name.rfind('.');  // a pool's name may have dots; a key has none
-  if (dot != std::string_view::npos) {
-    entry.pool = Trimmed(name.substr(0, dot));
+  if (dot != std::string_view::npos) entry.pool = Trimmed(name.substr(0, dot));
+  if (!entry.pool.empty()) {
     name.remove_prefix(dot + 1);
   }
   entry.key = Trimmed(name);

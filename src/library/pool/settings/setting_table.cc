@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "src/library/backing/backing_table.h"
+#include "src/library/backing/node_pages.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/pool/settings/settings.h"
@@ -167,6 +168,13 @@ Status BudgetFits(const PoolConfiguration& pool) {
   return InvalidArgument("a budget is of a device's memory, and the pool has the host's");
 }
 
+// The least granularity that the backing has on any machine.
+Status AlignmentFits(const PoolConfiguration& pool) {
+  const bool on_host = FindBacking(pool.backing.kind)->places == Places::kHost;
+  if (pool.alignment_bytes <= (on_host ? NodePages::kPageBytes : kDevicePageBytes)) return Status();
+  return InvalidArgument("it is more than the granularity of the backing ", Name(pool.backing.kind));
+}
+
 // Short names, so that a row below is one line.
 constexpr auto kAlignment = &PoolConfiguration::alignment_bytes;
 constexpr auto kGranularity = &PoolConfiguration::granularity_bytes;
@@ -191,7 +199,7 @@ constexpr SettingRow kRows[] = {
      [](Pool pool) { return pool.budget.empty() ? std::string("none") : pool.budget; }, BudgetFits},
     {"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
     {"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>},
-    {"alignment", COMMPOOL_OPTION_ALIGNMENT, SetBytes<kAlignment>, ShowBytesOf<kAlignment>},
+    {"alignment", COMMPOOL_OPTION_ALIGNMENT, SetBytes<kAlignment>, ShowBytesOf<kAlignment>, AlignmentFits},
     {"release_threshold", COMMPOOL_OPTION_RELEASE_THRESHOLD, SetBytes<kThreshold>, ShowBytesOf<kThreshold>},
     {"deadline", COMMPOOL_OPTION_DEADLINE, SetDeadline, ShowDeadline},
     // The last two have no option in code: a program asks again by itself, and PyTorch's users know them by these
