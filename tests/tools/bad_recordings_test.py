@@ -85,3 +85,7 @@ class CannotRecord(cli.RecordingsTest):
         result = self.ends(4, "replay", self.trace, COMMPOOL_RECORD=self.recordings, **none)
         self.assertEqual(result.stderr, without.stderr)
         self.assertEqual(glob.glob(os.path.join(self.recordings, "*")), [])
+
+    def test_with_a_number_that_is_no_rank_is_shown_as_without_one(self):
+        self.ends(0, "replay", self.trace, COMMPOOL_RECORD=self.recordings, RANK="-3")
+        self.ends(0, "report", self.recordings, "--output", os.path.join(self.folder, "report.html"))

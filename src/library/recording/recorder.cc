@@ -18,11 +18,11 @@ namespace commpool::internal::recording {
 
 namespace {
 
-// -1 where the text is no number.
-int64_t NumberOf(const std::string& text) {
-  int64_t number = -1;
+// -1 where the text is no number of a rank.
+int NumberOf(const std::string& text) {
+  int number = -1;
   std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  return std::max(number, -1);
 }
 
 // "train.py" of "python3 -u train.py": what Python runs says more than Python's own name.
