@@ -265,6 +265,35 @@ TEST_F(PinnedMemory, BeyondTheHostsIsOutOfMemoryAndThePoolGoesOn) {
   Free(Allocate(pool, stream_));
 }
 
+// Each thread holds at most one block. What one wait freed another thread may take, so a request waits again.
+TEST_F(PinnedMemory, OfThreadsThatHoldNoMoreThanTheLimitServesThemAll) {
+  const PoolHandle pool =
+      CreateWith({.kind = BackingKind::kPinned, .streams = Streams::kMayDie, .limit_bytes = 4 * kBlock});
+  OnThreads(4, [&](int) {
+    const ContextGuard current(driver(), context());
+    const CUstream own = NewStream();
+    for (int step = 0; step < 10000; ++step) {
+      const CUdeviceptr block = Allocate(pool, own);
+      if (block == 0) break;
+      EXPECT_EQ(cuda().cuMemsetD8Async(block, 1, 100, own), CUDA_SUCCESS);
+      Free(block);
+    }
+    DestroyStream(own);
+  });
+}
+
+TEST_F(PinnedMemory, InPiecesIsNotToldToMove) {
+  const PoolHandle pool =
+      CreateWith({.kind = BackingKind::kPinned, .segment_bytes = 12 * kMiB, .limit_bytes = 12 * kMiB});
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 4; ++block) blocks.push_back(Allocate(pool, stream_));
+  Free(blocks[0]);
+  Free(blocks[2]);
+  const Status full = TryAllocate(pool, 2 * kBlock, stream_).status();
+  EXPECT_EQ(full.code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(full.message().find("EXPANDABLE"), std::string::npos) << full.message();
+}
+
 TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
   PoolConfiguration configuration = Configured("pinned");
   configuration.backing = {.kind = BackingKind::kPinned, .placement = {.device = 0, .numa_node = 1}};

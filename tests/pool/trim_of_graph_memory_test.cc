@@ -41,5 +41,13 @@ TEST_F(TrimOfGraphMemory, GivesAllBackAndSaysNothingOnceTheGraphIsDestroyed) {
   EXPECT_EQ(Reserved(pool_), 0u);
 }
 
+TEST_F(TrimOfGraphMemory, IsNamedWhereItLeavesNoneForOthers) {
+  pool_ = CreateWith({.name = "limited", .limit_bytes = 8 * kMiB});
+  Capture();
+  const Status full = TryAllocate(pool_, 8 * kMiB).status();
+  ExpectFailure(full, StatusCode::kOutOfMemory, "some of it for graphs that live");
+  EXPECT_EQ(full.message().find("EXPANDABLE"), std::string::npos) << full.message();
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

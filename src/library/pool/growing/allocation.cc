@@ -1,4 +1,5 @@
 // How a growing pool serves a request: free memory at once, or the slow way, a table of steps.
+#include <algorithm>
 #include <utility>
 
 #include "src/library/base/bytes.h"
@@ -16,7 +17,9 @@ constexpr uint32_t kAllocationsForPoll = 4;
 
 constexpr const char* kInPieces =
     ". The pool has as much free, but in smaller pieces: mode = EXPANDABLE moves them together";
+constexpr const char* kInGraphs = ". The pool has as much free, some of it for graphs that live: destroy those";
 constexpr int kMostRequests = 8;  // how often one allocation asks the process's other allocators for memory
+constexpr int kMostWaits = 32;    // how often one allocation waits on the host
 
 }  // namespace
 
@@ -27,7 +30,7 @@ const std::array<GrowingMode::Step, 9> GrowingMode::kSteps = {{
     {InCapture::kSkipped, Repeats::kNo, &GrowingMode::FreeStranded},
     {InCapture::kTaken, Repeats::kWhileItHelps, &GrowingMode::GrowAsUsual},
     {InCapture::kSkipped, Repeats::kNo, &GrowingMode::ShareStreams},
-    {InCapture::kSkipped, Repeats::kNo, &GrowingMode::WaitOnTheHost},
+    {InCapture::kSkipped, Repeats::kWhileItHelps, &GrowingMode::WaitOnTheHost},
     {InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleaseAndGrow},
     {InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleasePagesAndGrow},
     {InCapture::kSkipped, Repeats::kWhileItHelps, &GrowingMode::AskHolders},
@@ -183,8 +186,13 @@ Result<bool> GrowingMode::ShareStreams(Request& request) {
   return true;
 }
 
-// After it free neighbours merge, whichever streams used them.
+// After it free neighbours merge, whichever streams used them. Another thread may take what a wait freed, so the step
+// repeats while what threads have freed meanwhile could hold the request.
 Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
+  const int waits = request.host_waits++;
+  if (waits == kMostWaits) return false;
+  const engine::Counters counters = blocks_.Ask(&engine::Engine::counters);
+  if (waits > 0 && std::max(counters.pending_bytes, counters.largest_free_block_bytes) < request.bytes) return false;
   PoolEvents::Count(basis_.events.host_waits);
   const Status waited = grower_->AwaitDevice();
   // The later steps would wait as long, for no more memory.
@@ -228,11 +236,19 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
   return false;
 }
 
+// Why memory that is free for some request does not serve one of so many bytes; empty where there is not as much.
+const char* GrowingMode::WhyNotFree(uint64_t bytes) const {
+  const engine::Counters counters = blocks_.Ask(&engine::Engine::counters);
+  if (counters.free_bytes - counters.pending_bytes < bytes) return "";
+  if (captures_.any_known()) return kInGraphs;
+  const bool could_move = FindBacking(basis_.configuration.backing.kind)->movement != Movement::kNever && !MovesPages();
+  return could_move ? kInPieces : "";
+}
+
 Status GrowingMode::OutOfMemoryFor(const Request& request) const {
   const std::string bytes = FormatBytes(request.bytes);
   if (request.part == engine::kCommonPart) {
-    const bool in_pieces = !MovesPages() && blocks_.Ask(&engine::Engine::counters).free_bytes >= request.bytes;
-    return OutOfMemory("no memory for ", bytes, " in ", request.failure.message(), in_pieces ? kInPieces : "",
+    return OutOfMemory("no memory for ", bytes, " in ", request.failure.message(), WhyNotFree(request.bytes),
                        basis_.DescribeHolders());
   }
   return OutOfMemory("no idle memory for ", bytes, " in a capture, and ", request.failure.message(), ": ",

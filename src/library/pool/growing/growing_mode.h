@@ -163,6 +163,7 @@ class GrowingMode final : public PoolMode {
     bool shares_streams = false;              // it may take other streams' memory, and wait for it on the device
     bool others_help = false;                 // its own limit is not in the way
     int holders_asked = 0;
+    int host_waits = 0;
     Status failure = {};  // why the pool did not grow
     std::optional<recording::Span> search = {};
   };
@@ -182,6 +183,7 @@ class GrowingMode final : public PoolMode {
   // For a graph's part: takes the part's free memory, or idle memory of the pool. No cache may keep such blocks.
   Address ServeFromFreeMemory(const Request& request, engine::Reuse reuse);
   // Its error has the table of who holds what.
+  const char* WhyNotFree(uint64_t bytes) const;
   Status OutOfMemoryFor(const Request& request) const;
 
   Result<bool> TakeWhatHasPassed(Request& request);
