@@ -10,10 +10,10 @@ import cli
 
 
 class Sharing(cli.CommandTest):
-    def share(self, *arguments):
+    def share(self, *arguments, **variables):
         """Starts it; returns the process and what it prints before it waits."""
-        process = subprocess.Popen([cli.CLI, "share", *arguments], env=cli.environment(), stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([cli.CLI, "share", *arguments], env=cli.environment(**variables),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(self.end, process)
         return process, [process.stdout.readline().rstrip("\n") for _ in range(2)]
 
@@ -35,6 +35,11 @@ class Sharing(cli.CommandTest):
         _, (_, command) = self.share("--file", str(source))
         self.ends(0, *command.split()[1:], "--output", str(copy))
         self.assertEqual(copy.read_bytes(), source.read_bytes())
+
+    def test_of_another_device_is_read_by_that_device(self):
+        for visible, seen in (("1", "0,1"), ("0", "2,0")):
+            _, (_, command) = self.share("--bytes", "64K", CUDA_VISIBLE_DEVICES=visible)
+            self.ends(0, *command.split()[1:], CUDA_VISIBLE_DEVICES=seen)
 
     def test_of_other_bytes_is_a_wrong_result(self):
         _, (_, command) = self.share("--bytes", "64K")

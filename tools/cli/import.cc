@@ -7,10 +7,12 @@
 #include "commpool/share.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
+#include "src/library/driver/handles.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/ranks.h"
 #include "tools/cli/shared_bytes.h"
 #include "tools/cli/sizes.h"
-#include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
 
@@ -47,8 +49,16 @@ class Import {
   commpool_import handle_;
 };
 
+// Of the pool's device, whose address the ticket has: processes number devices as they like.
+Result<internal::PrimaryContext> ContextFor(const internal::Driver& driver, const std::string& ticket) {
+  int device = COMMPOOL_TRY(internal::DeviceCount(driver));
+  while (--device > 0 && ticket.find("," + internal::PciBusIdOf(driver, device) + ",") == std::string::npos) {
+  }
+  return internal::PrimaryContext::Retain(driver, device);
+}
+
 // The first bytes of the ticket's block; all of it for 0.
-Result<Bytes> Read(const SoloDevice& device, const std::string& ticket, uint64_t count) {
+Result<Bytes> Read(const internal::Driver& driver, const std::string& ticket, uint64_t count) {
   const Import import = COMMPOOL_TRY(Import::Open(ticket));
   void* block = nullptr;
   uint64_t bytes = 0;
@@ -58,22 +68,29 @@ Result<Bytes> Read(const SoloDevice& device, const std::string& ticket, uint64_t
                   "the block has " + internal::FormatBytes(bytes) + ", and --bytes is larger");
   }
   Bytes found = COMMPOOL_TRY(MakeBytes(count == 0 ? bytes : count));
+  const internal::PrimaryContext context = COMMPOOL_TRY(ContextFor(driver, ticket));
+  const internal::ContextGuard current(driver, context);  // no other device need reach the memory
   COMMPOOL_TRY(detail::FromC(commpool_read_begin(import.handle(), block)));
-  const Status copied = CopyOut(device, found, block);
-  COMMPOOL_TRY(detail::FromC(commpool_read_end(import.handle(), block, device.streams()[0])));
+  const Status copied = internal::CheckCuda(
+      driver, driver.cuda.cuMemcpyDtoH(found.data(), reinterpret_cast<CUdeviceptr>(block), found.size()),
+      {.call = "cuMemcpyDtoH", .device = context.device(), .bytes = found.size()});
+  COMMPOOL_TRY(detail::FromC(commpool_read_end(import.handle(), block, nullptr)));
   if (!copied.ok()) return copied;
   return found;
 }
 
 Result<int> Run(const Arguments& arguments) {
-  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(1, DriverTimes::kUnmeasured));
+  const std::shared_ptr<const internal::Driver> driver = COMMPOOL_TRY(OpenDriver());
+  const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
+  COMMPOOL_TRY(detail::FromC(
+      commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA, COMMPOOL_MEASURE_NOTHING)));
   const uint64_t count = arguments.bytes.empty() ? 0 : internal::ParseBytes(arguments.bytes).value();
-  const Bytes bytes = COMMPOOL_TRY(Read(*device, arguments.ticket, count));
+  const Bytes bytes = COMMPOOL_TRY(Read(*driver, arguments.ticket, count));
   if (!arguments.output_file.empty()) COMMPOOL_TRY(WriteFile(arguments.output_file, bytes));
   const std::string hash = HashOf(bytes);
   const bool right = arguments.hash.empty() || arguments.hash == hash;
   const json found = {{"bytes", bytes.size()}, {"hash", hash}, {"as_asked", right}};
-  const int code = COMMPOOL_TRY(Report(arguments.output, device->driver().description, found, [&] {
+  const int code = COMMPOOL_TRY(Report(arguments.output, driver->description, found, [&] {
     std::printf("%s, hash %s%s\n", internal::FormatBytes(bytes.size()).c_str(), hash.c_str(),
                 right ? "" : (", and it should be " + arguments.hash).c_str());
   }));

@@ -7,6 +7,7 @@
 #include "commpool/pool.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/shared_bytes.h"
 #include "tools/cli/sizes.h"
@@ -44,7 +45,12 @@ Result<int> Run(const Arguments& arguments) {
   Pool pool = COMMPOOL_TRY(Pool::create(options));
   Buffer block = COMMPOOL_TRY(pool.allocate(count, device->streams()[0]));  // before the host is asked for as much
   const Bytes bytes = COMMPOOL_TRY(file.empty() ? PatternOf(count) : ReadFile(file, count));
-  COMMPOOL_TRY(CopyIn(*device, block.data(), bytes));
+  const internal::CudaDriver& cuda = device->driver().cuda;
+  const auto address = reinterpret_cast<CUdeviceptr>(block.data());
+  COMMPOOL_TRY(internal::CheckCuda(device->driver(), cuda.cuMemcpyHtoD(address, bytes.data(), bytes.size()),
+                                   {.call = "cuMemcpyHtoD", .device = 0, .bytes = bytes.size()}));
+  COMMPOOL_TRY(
+      internal::CheckCuda(device->driver(), cuda.cuCtxSynchronize(), {.call = "cuCtxSynchronize", .device = 0}));
   char ticket[COMMPOOL_TICKET_BYTES];
   COMMPOOL_TRY(detail::FromC(commpool_block_share(block.data(), COMMPOOL_WRITES_ENDED, ticket, sizeof(ticket))));
   const json shared = {{"ticket", ticket}, {"bytes", bytes.size()}, {"hash", HashOf(bytes)}};

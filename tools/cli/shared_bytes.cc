@@ -10,7 +10,6 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/diagnosis.h"
 
 namespace commpool::cli {
 
@@ -18,14 +17,6 @@ namespace {
 
 Status CannotUse(const char* verb, const std::string& file) {
   return Status(StatusCode::kInvalidArgument, std::string("cannot ") + verb + " " + file + ": " + std::strerror(errno));
-}
-
-CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
-
-Status Wait(const SoloDevice& device, CUresult copied, const char* call) {
-  COMMPOOL_TRY(internal::CheckCuda(device.driver(), copied, {.call = call, .device = 0}));
-  return internal::CheckCuda(device.driver(), device.driver().cuda.cuStreamSynchronize(device.streams()[0]),
-                             {.call = "cuStreamSynchronize", .device = 0});
 }
 
 }  // namespace
@@ -76,18 +67,6 @@ std::string HashOf(const Bytes& bytes) {
   char digits[17];
   std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(hash));
   return digits;
-}
-
-Status CopyIn(const SoloDevice& device, void* to, const Bytes& bytes) {
-  return Wait(device,
-              device.driver().cuda.cuMemcpyHtoDAsync(AddressOf(to), bytes.data(), bytes.size(), device.streams()[0]),
-              "cuMemcpyHtoDAsync");
-}
-
-Status CopyOut(const SoloDevice& device, Bytes& bytes, const void* from) {
-  return Wait(device,
-              device.driver().cuda.cuMemcpyDtoHAsync(bytes.data(), AddressOf(from), bytes.size(), device.streams()[0]),
-              "cuMemcpyDtoHAsync");
 }
 
 }  // namespace commpool::cli

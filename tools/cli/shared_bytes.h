@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
 
@@ -22,9 +21,5 @@ Result<Bytes> ReadFile(const std::string& file, uint64_t bytes);
 Status WriteFile(const std::string& file, const Bytes& bytes);
 // 64 bits of FNV-1a, in hexadecimal digits.
 std::string HashOf(const Bytes& bytes);
-
-// Copies between the host and the device on the device's first stream, and waits.
-Status CopyIn(const SoloDevice& device, void* to, const Bytes& bytes);
-Status CopyOut(const SoloDevice& device, Bytes& bytes, const void* from);
 
 }  // namespace commpool::cli
