@@ -121,6 +121,11 @@ class AllReduce(cli.CommandTest):
         self.assertEqual(said, ["commpool allreduce: rank 2 has no GPU of its own: there are 2 on its host; "
                                 "start one rank a GPU"])
 
+    def test_ranks_may_see_their_own_gpu_alone_but_not_all_the_same(self):
+        own = 'CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec "$0" "$@"'
+        self.ends(0, "-c", own, cli.CLI, "allreduce", "--bytes", "8K", ranks=2, program="sh")
+        self.refuses(4, "rank 1 has no GPU of its own", "allreduce", "--bytes", "8K", ranks=2, CUDA_VISIBLE_DEVICES="1")
+
 
 class Record(cli.CommandTest):
     def test_appends_a_line_for_each_run(self):

@@ -52,7 +52,6 @@ Result<MpiLibrary> MpiLibrary::Open() {
       .Take("ompi_mpi_comm_world", mpi.world)
       .Take("ompi_mpi_info_null", mpi.no_info)
       .Take("ompi_mpi_byte", mpi.byte_type)
-      .Take("ompi_mpi_int", mpi.int_type)
       .Take("ompi_mpi_long", mpi.long_type)
       .Take("ompi_mpi_double", mpi.double_type)
       .Take("ompi_mpi_op_max", mpi.max)

@@ -27,7 +27,6 @@ struct MpiLibrary {
   MPI_Comm world = nullptr;
   MPI_Info no_info = nullptr;
   MPI_Datatype byte_type = nullptr;
-  MPI_Datatype int_type = nullptr;
   MPI_Datatype long_type = nullptr;
   MPI_Datatype double_type = nullptr;
   MPI_Op max = nullptr;

@@ -29,6 +29,8 @@ Ranks::Ranks() {
   MPI_Comm on_host = nullptr;
   mpi_->CommSplitType(mpi_->world, MPI_COMM_TYPE_SHARED, rank_, mpi_->no_info, &on_host);
   mpi_->CommRank(on_host, &rank_on_host_);
+  host_ = rank_;
+  mpi_->Allreduce(MPI_IN_PLACE, &host_, 1, mpi_->long_type, mpi_->max, on_host);
   mpi_->CommFree(&on_host);
 }
 
@@ -50,9 +52,9 @@ void Ranks::Broadcast(void* data, int bytes) const {
   if (mpi_) mpi_->Bcast(data, bytes, mpi_->byte_type, 0, mpi_->world);
 }
 
-std::vector<int> Ranks::Gather(int value) const {
-  std::vector<int> values(static_cast<size_t>(count_), value);
-  if (mpi_) mpi_->Allgather(&value, 1, mpi_->int_type, values.data(), 1, mpi_->int_type, mpi_->world);
+std::vector<long> Ranks::Gather(long value) const {
+  std::vector<long> values(static_cast<size_t>(count_), value);
+  if (mpi_) mpi_->Allgather(&value, 1, mpi_->long_type, values.data(), 1, mpi_->long_type, mpi_->world);
   return values;
 }
 
@@ -61,9 +63,9 @@ void Ranks::Wait() const {
 }
 
 Status Ranks::FirstFailure(const Status& mine) const {
-  const std::vector<int> codes = Gather(static_cast<int>(mine.code()));
-  const auto ok = static_cast<int>(StatusCode::kOk);
-  const auto first = std::find_if(codes.begin(), codes.end(), [ok](int code) { return code != ok; });
+  const std::vector<long> codes = Gather(static_cast<long>(mine.code()));
+  constexpr auto kOk = static_cast<long>(StatusCode::kOk);
+  const auto first = std::find_if(codes.begin(), codes.end(), [](long code) { return code != kOk; });
   if (first == codes.end()) return Status();
   return first - codes.begin() == rank_ ? mine : Status(static_cast<StatusCode>(*first), "");
 }
@@ -108,9 +110,14 @@ Result<std::shared_ptr<const internal::Driver>> OpenSameDriver(const Ranks& rank
   return internal::LoadDriver(options);
 }
 
-Status CheckDeviceForRank(const Ranks& ranks, const internal::Driver& driver) {
-  const int devices = COMMPOOL_TRY(internal::DeviceCount(driver));
-  if (ranks.rank_on_host() < devices) return Status();
+// By addresses: launchers hide devices from ranks, which then number the others as they like.
+Status CheckDeviceForRank(const Ranks& ranks, const RankDevice& device) {
+  std::string address = internal::PciBusIdOf(*device.driver, device.device);
+  std::erase(address, ':');
+  const long place = ranks.host() << 48 | std::strtol(address.c_str(), nullptr, 16);
+  const std::vector<long> places = ranks.Gather(place);
+  if (std::find(places.begin(), places.end(), place) - places.begin() == ranks.rank()) return Status();
+  const int devices = COMMPOOL_TRY(internal::DeviceCount(*device.driver));
   return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(ranks.rank()) +
                                                   " has no GPU of its own: there are " + std::to_string(devices) +
                                                   " on its host; start one rank a GPU");
@@ -120,8 +127,8 @@ Status CheckDeviceForRank(const Ranks& ranks, const internal::Driver& driver) {
 Status OpenOwnDevice(const Ranks& ranks, Result<std::shared_ptr<const internal::Driver>> driver, RankDevice& device) {
   if (!driver.ok()) return driver.status();
   device.driver = *driver;
-  device.device = ranks.rank_on_host();
-  if (Status status = CheckDeviceForRank(ranks, **driver); !status.ok()) return status;
+  const int devices = COMMPOOL_TRY(internal::DeviceCount(**driver));
+  device.device = ranks.rank_on_host() % devices;
   if (!(*driver)->nccl.available()) {
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + (*driver)->nccl.why_missing);
   }
@@ -161,6 +168,7 @@ Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& 
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
   auto device = std::make_unique<RankDevice>();
   COMMPOOL_TRY(ranks.FirstFailure(OpenOwnDevice(ranks, OpenSameDriver(ranks), *device)));
+  COMMPOOL_TRY(ranks.FirstFailure(CheckDeviceForRank(ranks, *device)));
   device->communicator = COMMPOOL_TRY(MakeCommunicator(ranks, *device->driver, device->device));
   return device;
 }

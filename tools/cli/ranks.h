@@ -25,6 +25,7 @@ class Ranks {
   int rank() const { return rank_; }
   int count() const { return count_; }
   int rank_on_host() const { return rank_on_host_; }
+  long host() const { return host_; }
   bool first() const { return rank_ == 0; }
 
   // The maximum over all ranks.
@@ -33,7 +34,7 @@ class Ranks {
   // Sends rank 0's bytes to all.
   void Broadcast(void* data, int bytes) const;
   // The values of all ranks, rank 0's first.
-  std::vector<int> Gather(int value) const;
+  std::vector<long> Gather(long value) const;
   void Wait() const;
   // OK where all ranks are OK. Else the failure of the first failed rank: with its message on that rank, without one on
   // the others, so that it is printed once.
@@ -46,6 +47,7 @@ class Ranks {
   int rank_ = 0;
   int count_ = 1;
   int rank_on_host_ = 0;
+  long host_ = 0;  // its last rank: no other host has that
 };
 
 // For Command::Do: joins the ranks, and leaves them only when the program ends. As soon as one rank has ended with an
