@@ -196,6 +196,10 @@ class Emulate(cli.CommandTest):
         result = self.ends(7, "emulate", "--", "sh", "-c", script, "name", "--of=mine", "--", COMMPOOL_DRIVER="auto")
         self.assertEqual(result.stdout, "--of=mine --\n")
 
+    def test_leaves_a_program_without_dashes_before_it_its_own(self):
+        for options in ((), ("--kernels", "none")):
+            self.assertEqual(self.ends(0, "emulate", *options, "echo", "a", "--", "b").stdout, "a -- b\n")
+
     def test_says_when_operations_of_torch_run(self):
         for declared, wanted in (("", "kernels=none"), ("devices=2", "devices=2,kernels=none")):
             result = cli.run("emulate", "--kernels", "none", "--", "sh", "-c", "echo $COMMPOOL_EMULATOR",

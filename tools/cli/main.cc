@@ -10,11 +10,11 @@ int main(int argc, char** argv) {
   const std::string version =
       "commpool " + VersionText(COMMPOOL_VERSION) + ", library " + VersionText(commpool_version());
   std::vector<std::string> words(argv + 1, argv + argc);
-  // A program and its own arguments follow. Without these two dashes the parser would take them for ours.
+  // A program and its own arguments follow, which may have dashes too.
   const std::string command = words.empty() ? "" : words.front();
   const auto dashes = std::find(words.begin(), words.end(), "--");
   const bool starts_programs = command == "audit" || command == "emulate" || command == "run";
-  if (dashes != words.end() && starts_programs) words.erase(dashes);
+  if (dashes != words.end() && starts_programs) *dashes = commpool::cli::kDashes;
   return commpool::cli::RunProgram(
       {"commpool", "commpool: communicator-aware memory pools for multi-GPU programs", version,
        "COMMPOOL_DRIVER=cuda|emulated|auto chooses the driver (default auto: GPUs where there are some).\n"

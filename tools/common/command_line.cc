@@ -81,7 +81,9 @@ void Command::Do(std::function<Result<int>()> action) {
 void Command::DoWithRest(std::function<Result<int>(const std::vector<std::string>&)> action) {
   app_->prefix_command();
   Do([action = std::move(action), app = app_]() -> Result<int> {
-    const std::vector<std::string> words = app->remaining();
+    std::vector<std::string> words = app->remaining();
+    for (std::string& word : words) word = word == kDashes ? "--" : word;
+    if (!words.empty() && words.front() == "--") words.erase(words.begin());
     if (words.empty() || !words.front().starts_with('-')) return action(words);
     return Status(StatusCode::kInvalidArgument, "there is no option " + words.front() + ": --help lists them");
   });

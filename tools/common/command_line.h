@@ -25,6 +25,9 @@ enum ExitCode {
   kFailed = 4,       // an error
 };
 
+// What main() writes for the first `--` where a program follows, because the parser would not hand that one on.
+inline constexpr const char* kDashes = "\x1f--";
+
 // What to set for an option. Valid while the command line is.
 class Option {
  public:
@@ -63,7 +66,7 @@ class Command {
   // The action; its result is the exit code. A failure's message is printed under the command's name; kNotSupported is
   // a refusal.
   void Do(std::function<Result<int>()> action);
-  // The same, with the words after the options, which belong to another program.
+  // The same, with the words after the options and a `--`, which belong to another program.
   void DoWithRest(std::function<Result<int>(const std::vector<std::string>&)> action);
 
   // For text, numbers, and vectors of them, as command_line.cc instantiates.
