@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/program_start.h"
@@ -41,9 +42,10 @@ Result<std::string> SettingsOf(const AuditOptions& options) {
   if (!options.cupti.empty()) settings += ",cupti=" + options.cupti;
   if (!options.record.empty()) settings += ",record=" + std::filesystem::absolute(options.record).string();
   if (options.python_stacks) settings += ",python-stacks=yes";
-  if (!options.limit.empty())
-    settings += ",limit=" + std::to_string(COMMPOOL_TRY(ParseSizes(options.limit, 1)).front());
-  return settings;
+  if (options.limit.empty()) return settings;
+  const uint64_t limit = COMMPOOL_TRY(internal::ParseBytes(options.limit));
+  if (limit == 0) return Status(StatusCode::kInvalidArgument, "--limit 0 is none: leave it out, or write 60G");
+  return settings + ",limit=" + std::to_string(limit);
 }
 
 // Returns only where the program cannot be started.

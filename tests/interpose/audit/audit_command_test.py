@@ -186,6 +186,7 @@ class Reports(unittest.TestCase):
         found = audit_program("begin", "linked", "linked", options=["--limit", "80M"])
         self.assertEqual(found.reasons(), ["device 0 is over the limit"] * 2 + ["exit"])
         self.assertEqual(found.row("the program", "memory", report=0)["bytes_now"], 96 * _MIB)
+        self.assertEqual(audit_program("begin", "linked", options=["--limit", "160G"]).reasons(), ["exit"])
 
     def test_come_when_memory_first_runs_out(self):
         found = audit_program("begin", "out-of-memory")
@@ -289,6 +290,9 @@ class Programs(Case):
 
     def test_options_that_it_does_not_know_are_an_error(self):
         self.check_refusal(Audited(["true"], options=["--bogus"], emulated=False), "there is no option --bogus")
+
+    def test_that_are_to_be_below_no_limit_are_an_error(self):
+        self.check_refusal(Audited(["true"], options=["--limit", "0"], emulated=False), "--limit 0 is none")
 
     def test_that_are_not_named_are_an_error(self):
         self.check_refusal(Audited([], emulated=False), "say which program")
