@@ -92,6 +92,10 @@ class AllReduce(cli.CommandTest):
     def test_windows_need_nccl_2_27(self):
         self.refuses(3, "2.19.3", "allreduce", "--bytes", "8K", "--register", "window", COMMPOOL_EMULATOR="nccl=2.19.3")
 
+    def test_a_host_without_memory_for_the_bytes_says_so(self):
+        limited = 'ulimit -d 1000000 && exec "$0" allreduce --bytes 1G'
+        self.refuses(4, "rank 0: the host has no memory for 1 GiB", "-c", limited, cli.CLI, program="sh")
+
     def test_bad_arguments_are_errors(self):
         self.each_ends(4, "allreduce", "--bytes 64M:8K", "--bytes much", "--backing gold", "--unknown", "--backing 1",
                        "--iterations 0", "--iterations -3", "--iterations few")

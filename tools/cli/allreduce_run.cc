@@ -7,6 +7,7 @@
 #include "src/library/driver/diagnosis.h"
 #include "tools/cli/allreduce.h"
 #include "tools/cli/collective_timer.h"
+#include "tools/cli/shared_bytes.h"
 #include "tools/common/progress.h"
 
 namespace commpool::cli {
@@ -35,20 +36,19 @@ class Measurement {
     row.used = static_cast<UsedRegistration>(static_cast<int>(ranks_.Max(static_cast<double>(findings.used))));
     row.could_use_local = ranks_.Max(findings.could_use_local ? 1 : 0) > 0;
     if (options_.check) {
-      Result<long> wrong = CountWrong(received);
-      if (!wrong.ok()) return wrong.status();
-      row.wrong = ranks_.Sum(*wrong);
+      const long wrong = COMMPOOL_TRY(CountWrong(received));
+      row.wrong = ranks_.Sum(wrong);
     }
     return row;
   }
 
  private:
   Status FillInput(const Buffer& buffer) {
-    std::vector<float> values(buffer.bytes() / sizeof(float));
-    for (size_t index = 0; index < values.size(); ++index) values[index] = ValueOf(ranks_.rank(), index);
+    Bytes bytes = COMMPOOL_TRY(MakeBytes(buffer.bytes()));
+    auto* const values = reinterpret_cast<float*>(bytes.data());
+    for (size_t index = 0; index < bytes.size() / sizeof(float); ++index) values[index] = ValueOf(ranks_.rank(), index);
     const auto address = reinterpret_cast<CUdeviceptr>(buffer.data());
-    return internal::CheckCuda(driver_,
-                               driver_.cuda.cuMemcpyHtoDAsync(address, values.data(), buffer.bytes(), device_.stream),
+    return internal::CheckCuda(driver_, driver_.cuda.cuMemcpyHtoDAsync(address, values, bytes.size(), device_.stream),
                                {.call = "cuMemcpyHtoDAsync", .device = device_.device, .bytes = buffer.bytes()});
   }
 
@@ -94,13 +94,13 @@ class Measurement {
   }
 
   Result<long> CountWrong(const Buffer& received) {
-    std::vector<float> values(received.bytes() / sizeof(float));
-    COMMPOOL_TRY(internal::CheckCuda(
-        driver_,
-        driver_.cuda.cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(received.data()), received.bytes()),
-        {.call = "cuMemcpyDtoH", .device = device_.device, .bytes = received.bytes()}));
+    Bytes bytes = COMMPOOL_TRY(MakeBytes(received.bytes()));
+    const auto address = reinterpret_cast<CUdeviceptr>(received.data());
+    COMMPOOL_TRY(internal::CheckCuda(driver_, driver_.cuda.cuMemcpyDtoH(bytes.data(), address, bytes.size()),
+                                     {.call = "cuMemcpyDtoH", .device = device_.device, .bytes = bytes.size()}));
+    const auto* const values = reinterpret_cast<const float*>(bytes.data());
     long wrong = 0;
-    for (size_t index = 0; index < values.size(); ++index) {
+    for (size_t index = 0; index < bytes.size() / sizeof(float); ++index) {
       float expected = 0;
       for (int rank = 0; rank < ranks_.count(); ++rank) expected += ValueOf(rank, index);
       if (values[index] != expected) ++wrong;

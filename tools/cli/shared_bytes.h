@@ -1,4 +1,4 @@
-// What `commpool share` puts into a block and `commpool import` finds there. One thread.
+// Bytes of the host, for blocks that commands share, import or sum. One thread.
 #pragma once
 
 #include <cstdint>
