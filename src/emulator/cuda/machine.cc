@@ -19,7 +19,7 @@ Description ReadDescription() {
 
 void PrintLeaksAtExit() {
   static char buffer[1 << 16];
-  if (commpoolEmulatorLeaks(buffer, sizeof(buffer)) != 0)
+  if (Machine::Get().process == getpid() && commpoolEmulatorLeaks(buffer, sizeof(buffer)) != 0)
     std::fprintf(stderr, "commpool emulator: left at exit:\n%s", buffer);
 }
 

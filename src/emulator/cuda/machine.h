@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <map>
@@ -72,6 +73,7 @@ class Machine {
   Graphs graphs;
   Captures captures;
   AsyncMemory async_memory{*this};
+  const pid_t process = getpid();  // a fork has a copy, and holds nothing of a device
 
   // Makes the banks. Returns CUDA_ERROR_OUT_OF_MEMORY if the system has no descriptors or memory for them; a later call
   // then makes the rest.

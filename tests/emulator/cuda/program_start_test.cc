@@ -1,5 +1,7 @@
 // The emulator at a program's start and end: a wrong description ends the program, and its end can list leaks.
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -41,6 +43,17 @@ TEST_F(ProgramDeathTest, ALimitOfFileSizesIsNoLimitOfMemory) {
 
 TEST_F(ProgramDeathTest, LeaksArePrintedAtExitOnRequest) {
   EXPECT_EXIT(Run("report=exit", 0), ::testing::ExitedWithCode(0), "left at exit:\nprimary context of device 0");
+}
+
+TEST_F(ProgramDeathTest, NothingIsPrintedByAFork) {
+  const auto run_in_fork = [] {
+    DeclareMachine("report=exit");
+    SharedDriver();
+    if (fork() == 0) Run("report=exit", 0);
+    wait(nullptr);
+    _exit(0);
+  };
+  EXPECT_EXIT(run_in_fork(), ::testing::ExitedWithCode(0), "the program is over\n$");
 }
 
 TEST_F(ProgramDeathTest, NothingIsPrintedWhereNothingIsLeft) {
