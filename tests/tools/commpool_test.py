@@ -56,6 +56,7 @@ class Info(cli.CommandTest):
 
     def test_says_what_to_do_without_a_driver(self):
         self.refuses(4, "commpool emulate -- PROGRAM", "info", COMMPOOL_DRIVER="cuda", CUDA_VISIBLE_DEVICES="")
+        self.refuses(4, "does CUDA_VISIBLE_DEVICES hide every device", "info", CUDA_VISIBLE_DEVICES="")
 
 
 class AllReduce(cli.CommandTest):

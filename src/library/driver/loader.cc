@@ -34,7 +34,7 @@ std::string NameOf(const Driver& driver, CUresult result) {
 // Calls cuInit, and requires at least one device.
 Result<std::shared_ptr<const Driver>> Initialise(std::shared_ptr<Driver> driver) {
   const std::string hint = driver->kind == DriverChoice::kEmulated
-                               ? "is COMMPOOL_EMULATOR well written?"
+                               ? "does CUDA_VISIBLE_DEVICES hide every device that COMMPOOL_EMULATOR declares?"
                                : "is a GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES)? COMMPOOL_DRIVER=emulated runs "
                                  "without one";
   const CUresult result = driver->cuda.cuInit(0);
