@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cuda.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 constexpr size_t kMiB = size_t{1} << 20;
 
@@ -15,6 +18,16 @@ inline void Check(int result, const char* call) {
   std::exit(9);
 }
 #define CHECK(call) Check(static_cast<int>(call), #call)
+
+// Where the first word is "in-a-fork" the rest happens in a child, whose parent uses no CUDA.
+inline void ForkWhereAsked(int argc, char** argv) {
+  if (argc < 2 || std::strcmp(argv[1], "in-a-fork") != 0) return;
+  const pid_t child = fork();
+  if (child == 0) return;
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::exit(WEXITSTATUS(status));
+}
 
 // The primary context of a device becomes current.
 inline CUcontext Begin(int device) {

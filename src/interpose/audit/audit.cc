@@ -14,7 +14,7 @@ namespace commpool::audit {
 Audit& Audit::Get() {
   static Audit* const audit = [] {
     auto* const made = new Audit(Settings::FromText(std::getenv("COMMPOOL_AUDIT")));
-    if (made->settings.asked && made->settings.started_by == getpid()) std::atexit(&SayAtExit);
+    if (made->settings.asked) std::atexit(&SayAtExit);
     return made;
   }();
   return *audit;
@@ -36,7 +36,9 @@ void Audit::NoteInitialised(const std::string& failure) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     failure_ = failure;
-    if (!failure.empty() || initialised_.exchange(true) || !settings.asked) return;
+    if (!failure.empty() || initialised_.exchange(true)) return;
+    preload::TakeBooks();
+    if (!settings.asked) return;
     if (source() == Source::kPreload && settings.by_cupti && why_source_.empty()) {
       why_source_ = "this driver injects nothing";
     }
@@ -63,15 +65,15 @@ void Audit::NoteOutOfMemory(const std::string& call) {
   if (!out_of_memory_.exchange(true)) Report("out of memory: " + call);
 }
 
-// A child that fork() made has the books of its parent, and no driver. Who asked for nothing only looked for devices,
-// as launchers do.
+// A child forked from a process that used CUDA has the books of its parent, and no driver. Who asked for nothing only
+// looked for devices, as launchers do.
 void Audit::ReportAtExit() {
   if (!preload::IsForked() && !Get().ledger.Rows().empty()) Get().Report("exit");
 }
 
 void Audit::SayAtExit() {
   const Audit& audit = Get();
-  if (preload::IsForked() || !audit.ledger.Rows().empty()) return;
+  if (audit.settings.started_by != getpid() || !audit.ledger.Rows().empty()) return;
   rusage started = {};
   getrusage(RUSAGE_CHILDREN, &started);
   if (started.ru_maxrss != 0) return;  // a launcher: the programs that it has awaited tell for themselves

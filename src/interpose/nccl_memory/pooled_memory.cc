@@ -101,7 +101,7 @@ bool PooledMemory::WasServed(const void* pointer) const {
 }
 
 commpool_status PooledMemory::Free(void* pointer) {
-  // A forked child has the addresses of its parent's memory, and no driver.
+  // A child forked in the midst has the addresses of its parent's memory, and no driver.
   if (preload::IsForked()) return COMMPOOL_INVALID_ARGUMENT;
   std::unique_lock<std::mutex> lock(mutex_);
   const bool live = live_.erase(pointer) != 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "src/library/base/write_signals.h"
@@ -19,8 +20,8 @@ int NumberIn(std::initializer_list<const char*> variables) {
   return -1;
 }
 
-// Of the process that the library was loaded into.
-const pid_t kLoadedInto = getpid();
+// Whose books these are: of the process that the library was loaded into, until one uses CUDA.
+std::atomic<pid_t> owner = getpid();
 
 }  // namespace
 
@@ -45,7 +46,9 @@ std::string NameOfProcess() {
   return name + "process " + std::to_string(getpid()) + " (" + NameOfProgram() + ")";
 }
 
-bool IsForked() { return getpid() != kLoadedInto; }
+void TakeBooks() { owner = getpid(); }
+
+bool IsForked() { return getpid() != owner; }
 
 int WriteTo(int file, std::string_view text) {
   const internal::WriteSignalsBlocked no_signals;

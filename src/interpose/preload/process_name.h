@@ -19,7 +19,10 @@ std::string NameOfProcess();
 // The name of the program's file.
 std::string NameOfProgram();
 
-// Whether fork() made this process from the one that the library was loaded into.
+// This process has begun to use CUDA, and none that it was forked from had. So a launcher's forked workers count.
+void TakeBooks();
+// Whether the books are those of a process that this one was forked from: that used CUDA before the fork, or this one
+// has not used it.
 bool IsForked();
 
 // Writes all of the text, in one piece where there is room for it. Returns why not, an errno; 0 for success. The

@@ -199,6 +199,17 @@ class Reports(unittest.TestCase):
     def test_do_not_come_from_a_fork(self):
         self.assertEqual(len(audit_program("begin", "linked", "fork").reports), 1)
 
+    def test_come_from_a_fork_whose_parent_used_no_cuda(self):
+        found = audit_program("in-a-fork", "begin", "linked")
+        self.assertEqual((found.reasons(), found.code), (["exit"], 0), found.err)
+        self.assertEqual(found.row("the program", "memory")["made"], 2)
+        number = signal.SIGTERM
+        found = audit_program("in-a-fork", "begin", "linked", "ends-by", str(int(number)))
+        self.assertEqual(found.reasons(), [f"signal {signal.strsignal(number)}"], found.err)
+        found = audit_program("in-a-fork", "begin", "linked", "fork")
+        self.assertEqual(found.reasons(), ["exit"], found.err)
+        self.assertNotIn("commpool audit", audit_program("in-a-fork").err)
+
     def test_show_where_python_asked(self):
         found = Audited([sys.executable, "-c", _IN_PYTHON], options=["--python-stacks"])
         stacks = found.reports[-1]["stacks"]

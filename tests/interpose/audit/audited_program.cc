@@ -190,6 +190,7 @@ void Inject(const char* calls) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ForkWhereAsked(argc, argv);
   for (int index = 1; index < argc; ++index) {
     const std::string word = argv[index];
     if (word == "begin") Begin(0);

@@ -140,6 +140,7 @@ void FreeNccls() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ForkWhereAsked(argc, argv);
   std::array<Rank, kRanks> ranks;
   std::array<ncclComm_t, kRanks> communicators = {};
   for (int device = kRanks - 1; device >= 0; --device) ranks[device].context = Begin(device);  // device 0's stays

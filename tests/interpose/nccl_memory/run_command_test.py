@@ -73,6 +73,12 @@ class Pooled(Case):
         result = run("sizes", "free-a-pools")
         self.assertEqual(result.stdout.splitlines()[1:], ["a pool's 4, inside 4, by commpool 0"], result.stderr)
 
+    def test_memory_is_a_forks_whose_parent_used_no_cuda(self):
+        result = run("in-a-fork", "free-wrongly")
+        answers = "inside 4, end 4, in a child 4, elsewhere 4, again 4\n"
+        self.assertEqual((result.returncode, result.stdout), (0, answers), result.stderr)
+        self.assertEqual(statistics(result), {(0, 8.0): (2, 1, 0, 1)}, result.stderr)
+
     def test_nccls_own_memory_goes_back_to_it(self):
         self.assertEqual(run("sizes", "free-nccls").stdout.splitlines()[1:], ["NCCL's 0"])
 

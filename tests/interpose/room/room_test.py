@@ -31,6 +31,11 @@ class Calls(unittest.TestCase):
                 ("the program", "cuMemAllocAsync"): (1, 1, 1)}, result.stderr)
             self.assertIn("out of memory, so pools and PyTorch's cache were asked", result.stderr)
 
+    def test_of_a_fork_whose_parent_used_no_cuda_get_it_too(self):
+        result = start("in-a-fork", "fixed")
+        self.assertEqual((result.returncode, result.stdout), (0, "0 0 0 2 1 "), result.stderr)
+        self.assertEqual(table(result)["the program", "cuMemAlloc_v2"], (2, 2, 1), result.stderr)
+
     def test_fail_without_run(self):
         result = start("fixed", under=("emulate", "--"))
         self.assertEqual(result.stdout, "2 2 2 2 1 ", result.stderr)

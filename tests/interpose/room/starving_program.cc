@@ -173,6 +173,7 @@ void Storm(int seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ForkWhereAsked(argc, argv);
   for (int device = kDevices - 1; device >= 0; --device) contexts[device] = Begin(device);  // device 0's stays
   for (int index = 1; index < argc; ++index) {
     const std::string word = argv[index];
