@@ -126,7 +126,7 @@ struct Pipe {
   while (true) pause();
 }
 
-TEST(PrivateSocket, AChildThatLivesOnDoesNotHoldTheConnectionOfItsDeadParent) {
+TEST(PrivateDescriptor, AChildThatLivesOnDoesNotHoldTheConnectionOfItsDeadParent) {
   Listener listener = Listener::Open().value();
   Pipe life;
   const pid_t parent = fork();
@@ -143,7 +143,7 @@ TEST(PrivateSocket, AChildThatLivesOnDoesNotHoldTheConnectionOfItsDeadParent) {
   EXPECT_EQ(kill(child, 0), 0);  // it still lives
 }
 
-TEST(PrivateSocket, AChildDoesNotListenOnItsParentsPort) {
+TEST(PrivateDescriptor, AChildDoesNotListenOnItsParentsPort) {
   Listener listener = Listener::Open().value();
   const std::string address = listener.address();
   Pipe life, begun;
@@ -160,14 +160,14 @@ TEST(PrivateSocket, AChildDoesNotListenOnItsParentsPort) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
-TEST(PrivateSocket, AnObjectThatEndsInTheChildClosesNoFileOfTheChilds) {
-  PrivateSocket socket = PrivateSocket::Open();
+TEST(PrivateDescriptor, AnObjectThatEndsInTheChildClosesNoFileOfTheChilds) {
+  PrivateDescriptor socket = PrivateDescriptor::OpenSocket();
   ASSERT_TRUE(socket.valid());
   const pid_t child = fork();
   if (child == 0) {
     // If the number were free, the child's next file would get it, and lose it here.
     const int file = dup(STDOUT_FILENO);
-    { const PrivateSocket ended = std::move(socket); }
+    { const PrivateDescriptor ended = std::move(socket); }
     _exit(fcntl(file, F_GETFD) >= 0 ? 0 : 1);
   }
   int status = 0;
@@ -175,7 +175,7 @@ TEST(PrivateSocket, AnObjectThatEndsInTheChildClosesNoFileOfTheChilds) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(PrivateSocket, TheParentKeepsASocketThatItsChildCloses) {
+TEST(PrivateDescriptor, TheParentKeepsASocketThatItsChildCloses) {
   Pair pair = MakePair();
   const pid_t child = fork();
   if (child == 0) _exit(0);

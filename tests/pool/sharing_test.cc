@@ -1,5 +1,7 @@
 // Other processes reach blocks by descriptors of their segments.
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/pool/pool_fixture.h"
@@ -55,6 +57,27 @@ TEST_F(Sharing, EndsWithTheSegment) {
   EXPECT_TRUE(IsOpen(descriptor)) << "the segment is there";
   EXPECT_GT(Get(pool_).Trim(0).value(), 0u);
   EXPECT_FALSE(IsOpen(descriptor));
+}
+
+// An open descriptor keeps memory: a data loader's would keep what its parent gives back.
+TEST_F(Sharing, LeavesNoDescriptorToAForkedChild) {
+  const CUdeviceptr block = AllocateIn(pool_);
+  Fill(stream_, block, 3000, 7);
+  Synchronize(stream_);
+  const SharedSegment shared = Share(block).value();
+  const Result<SharedMemory::Exported> sent = Get(pool_).segments().exporter.Export(block, std::nullopt);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto is_nothing = [](int descriptor) {
+      struct stat about = {}, nothing = {};
+      return fstat(descriptor, &about) + stat("/dev/null", &nothing) == 0 && about.st_rdev == nothing.st_rdev;
+    };
+    _exit((is_nothing(shared.descriptor) ? 1 : 0) + (is_nothing(sent->descriptor.get()) ? 2 : 0));
+  }
+  int result = 0;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_EQ(WEXITSTATUS(result), 3);
+  EXPECT_EQ(ReadByDescriptor(shared, block - shared.address), 7) << "the parent keeps its own";
 }
 
 TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {

@@ -17,12 +17,12 @@ namespace commpool::internal::testing {
 namespace {
 
 struct Ends {
-  PrivateSocket near;
-  PrivateSocket far;
+  PrivateDescriptor near;
+  PrivateDescriptor far;
 };
 
 Ends Connected() {
-  const PrivateSocket listener = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
+  const PrivateDescriptor listener = PrivateDescriptor::OpenSocket(PrivateDescriptor::Kind::kLocalMessages);
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   auto* const name = reinterpret_cast<sockaddr*>(&address);
@@ -30,9 +30,9 @@ Ends Connected() {
   socklen_t bytes = sizeof(address);
   EXPECT_EQ(getsockname(listener.get(), name, &bytes), 0);
   EXPECT_EQ(listen(listener.get(), 1), 0);
-  Ends ends{PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages), {}};
+  Ends ends{PrivateDescriptor::OpenSocket(PrivateDescriptor::Kind::kLocalMessages), {}};
   EXPECT_EQ(connect(ends.near.get(), name, bytes), 0);
-  ends.far = PrivateSocket::Accept(listener.get());
+  ends.far = PrivateDescriptor::Accept(listener.get());
   return ends;
 }
 
@@ -58,7 +58,7 @@ TEST(MessageChannel, LosesNothingToASideThatReadsLate) {
 TEST(MessageChannel, TellsThatTheOtherSideHasEnded) {
   Ends ends = Connected();
   MessageChannel sender(std::move(ends.near));
-  ends.far = PrivateSocket();
+  ends.far = PrivateDescriptor();
   EXPECT_FALSE(sender.Send({ShareKind::kLetGo, {1}}).ok());
   EXPECT_EQ(sender.Receive().status().code(), StatusCode::kRemoteFailure);
 }

@@ -101,12 +101,12 @@ TEST_F(ShareFolder, IsNotTheOnlyGuard) {
   ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
   ASSERT_EQ(chmod(listener.path().c_str(), 0777), 0);
   const auto check = [&] {
-    const Result<PrivateSocket> socket = ConnectToOwner(listener.path(), DeadlineAfter({}));
+    const Result<PrivateDescriptor> socket = ConnectToOwner(listener.path(), DeadlineAfter({}));
     if (!socket.ok()) return 2;
     return CheckPeer(socket->get()).status().code() == StatusCode::kRemoteFailure ? 0 : 3;
   };
   EXPECT_EQ(AsAnotherUser(check), 0) << "nor does an importer trust another user's owner";
-  const PrivateSocket caller = PrivateSocket::Accept(listener.descriptor());
+  const PrivateDescriptor caller = PrivateDescriptor::Accept(listener.descriptor());
   ExpectFailure(CheckPeer(caller.get()).status(), StatusCode::kRemoteFailure, "belongs to user 65534");
 }
 

@@ -72,7 +72,7 @@ class Stranger {
   }
 
  private:
-  PrivateSocket socket_;
+  PrivateDescriptor socket_;
 };
 
 class ServerTest : public DriverTest {
@@ -188,14 +188,14 @@ TEST_F(Server, EndsWithItsSocket) {
 class RankOffers : public ServerTest {
  protected:
   // Each is the reading end of a pipe that holds its number.
-  static std::vector<FileDescriptor> Numbered(char count) {
-    std::vector<FileDescriptor> made;
+  static std::vector<PrivateDescriptor> Numbered(char count) {
+    std::vector<PrivateDescriptor> made;
     for (char number = 0; number < count; ++number) {
       int ends[2] = {-1, -1};
       EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
       EXPECT_EQ(write(ends[1], &number, 1), 1);
       close(ends[1]);
-      made.emplace_back(ends[0]);
+      made.push_back(PrivateDescriptor::Make([&] { return FileDescriptor(ends[0]); }));
     }
     return made;
   }

@@ -86,7 +86,9 @@ Result<int> Segment::Descriptor() {
   ContextGuard guard(driver_, context_->get());
   const PhysicalMemory memory = PhysicalMemory::At(driver_, address_, bytes_);
   if (!memory.valid()) return -1;
-  descriptor_ = COMMPOOL_TRY(memory.Export());
+  FileDescriptor exported = COMMPOOL_TRY(memory.Export());
+  descriptor_ = PrivateDescriptor::Make([&] { return std::move(exported); });
+  if (!descriptor_.valid()) return SystemFailure("sharing a segment");
   return descriptor_.get();
 }
 
@@ -118,7 +120,7 @@ void Segment::ReleaseAndLog() {
 }
 
 void Segment::DropHandles() {
-  descriptor_ = FileDescriptor();
+  descriptor_ = PrivateDescriptor();
   fabric_.reset();
   fabric_is_known_ = false;
 }

@@ -22,6 +22,7 @@
 #include "commpool/registrar.h"
 #include "commpool/status.h"
 #include "src/library/base/bytes.h"
+#include "src/library/base/socket.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
 #include "src/library/driver/handles.h"
@@ -140,7 +141,7 @@ class Segment {
   const std::shared_ptr<DeviceContext> context_;  // a segment may outlive its backing
   const CUdeviceptr address_;
   const uint64_t bytes_;
-  FileDescriptor descriptor_;  // opened by the first Descriptor()
+  PrivateDescriptor descriptor_;  // opened by the first Descriptor()
   bool fabric_is_known_ = false;
   std::optional<CUmemFabricHandle> fabric_;  // as the first FabricHandle() found it
   bool lives_ = true;

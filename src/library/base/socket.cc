@@ -26,18 +26,17 @@ namespace commpool::internal {
 
 namespace {
 
-// All private sockets of the process. A global, because fork's handlers take no argument. A fork waits while a socket
-// is made or closed, so the list has every socket.
-class PrivateSockets {
+// All private descriptors of the process. A global, because fork's handlers take no argument. A fork waits while one is
+// made or closed, so the list has every one.
+class PrivateDescriptors {
  public:
-  // Never destroyed: sockets may be closed after static objects have ended.
-  static PrivateSockets& Get() {
-    static auto* const sockets = new PrivateSockets;
-    return *sockets;
+  // Never destroyed: descriptors may be closed after static objects have ended.
+  static PrivateDescriptors& Get() {
+    static auto* const descriptors = new PrivateDescriptors;
+    return *descriptors;
   }
 
-  template <typename Make>
-  FileDescriptor Hold(const Make& make) {
+  FileDescriptor Hold(FunctionRef<FileDescriptor()> make) {
     const std::lock_guard lock(mutex_);
     if (const int error = Prepare(); error != 0) {
       errno = error;
@@ -73,14 +72,14 @@ class PrivateSockets {
   // Each descriptor's number becomes one of /dev/null. So when a copy of one of the parent's objects ends in the child,
   // it closes that, and not a file of the child. Nothing here may allocate: another thread may have held malloc's lock.
   static void LetGoInChild() {
-    PrivateSockets& sockets = Get();
+    PrivateDescriptors& own = Get();
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (const int descriptor : sockets.held_) {
+    for (const int descriptor : own.held_) {
       if (nothing < 0 || dup3(nothing, descriptor, O_CLOEXEC) < 0) close(descriptor);
     }
     if (nothing >= 0) close(nothing);
-    sockets.held_.clear();
-    sockets.mutex_.unlock();
+    own.held_.clear();
+    own.mutex_.unlock();
   }
 
   std::mutex mutex_;  // the innermost lock: nothing is locked under it
@@ -141,8 +140,8 @@ Status MoveAll(Transfer transfer, Deadline deadline) {
 }
 
 // One attempt. Returns the connected socket, one that is not valid where the caller should try again, or the failure.
-Result<PrivateSocket> ConnectOnce(const sockaddr_in& target, const std::string& name, Deadline deadline) {
-  PrivateSocket connecting = PrivateSocket::Open();
+Result<PrivateDescriptor> ConnectOnce(const sockaddr_in& target, const std::string& name, Deadline deadline) {
+  PrivateDescriptor connecting = PrivateDescriptor::OpenSocket();
   if (!connecting.valid()) return SystemFailure("connecting to " + name);
   int error = 0;
   if (connect(connecting.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) error = errno;
@@ -151,32 +150,34 @@ Result<PrivateSocket> ConnectOnce(const sockaddr_in& target, const std::string& 
     socklen_t size = sizeof error;
     getsockopt(connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
-  if (error == ECONNREFUSED || error == ECONNRESET) return PrivateSocket();
+  if (error == ECONNREFUSED || error == ECONNRESET) return PrivateDescriptor();
   if (error != 0) return SystemFailure("connecting to " + name, error);
   // On a free local port TCP can connect a socket to itself.
   sockaddr_in self = {};
   socklen_t size = sizeof self;
   getsockname(connecting.get(), reinterpret_cast<sockaddr*>(&self), &size);
   const bool to_itself = self.sin_port == target.sin_port && self.sin_addr.s_addr == target.sin_addr.s_addr;
-  return to_itself ? PrivateSocket() : std::move(connecting);
+  return to_itself ? PrivateDescriptor() : std::move(connecting);
 }
 
 }  // namespace
 
-PrivateSocket PrivateSocket::Open(Kind kind) {
+PrivateDescriptor PrivateDescriptor::Make(FunctionRef<FileDescriptor()> make) {
+  return PrivateDescriptor(PrivateDescriptors::Get().Hold(make));
+}
+
+PrivateDescriptor PrivateDescriptor::OpenSocket(Kind kind) {
   const bool local = kind == Kind::kLocalMessages;
   const int type = (local ? SOCK_SEQPACKET : SOCK_STREAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
-  return PrivateSocket(
-      PrivateSockets::Get().Hold([&] { return FileDescriptor(socket(local ? AF_UNIX : AF_INET, type, 0)); }));
+  return Make([&] { return FileDescriptor(socket(local ? AF_UNIX : AF_INET, type, 0)); });
 }
 
-PrivateSocket PrivateSocket::Accept(int listener) {
-  return PrivateSocket(PrivateSockets::Get().Hold(
-      [listener] { return FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }));
+PrivateDescriptor PrivateDescriptor::Accept(int listener) {
+  return Make([&] { return FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); });
 }
 
-PrivateSocket::~PrivateSocket() {
-  if (descriptor_.valid()) PrivateSockets::Get().Close(std::move(descriptor_));
+PrivateDescriptor::~PrivateDescriptor() {
+  if (descriptor_.valid()) PrivateDescriptors::Get().Close(std::move(descriptor_));
 }
 
 int PollWait(Deadline deadline) {
@@ -184,7 +185,7 @@ int PollWait(Deadline deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
 }
 
-Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
+Connection::Connection(PrivateDescriptor socket) : socket_(std::move(socket)) {
   sockaddr_in address = {};
   socklen_t size = sizeof address;
   const bool named = getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
@@ -232,7 +233,7 @@ Result<Listener> Listener::OpenOn(const std::string& pattern) {
   address.sin_family = AF_INET;
   inet_pton(AF_INET, host.text.c_str(), &address.sin_addr);
   socklen_t size = sizeof address;
-  listener.socket_ = PrivateSocket::Open();
+  listener.socket_ = PrivateDescriptor::OpenSocket();
   const int descriptor = listener.socket_.get();
   if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(descriptor, SOMAXCONN) != 0 ||
@@ -245,7 +246,7 @@ Result<Listener> Listener::OpenOn(const std::string& pattern) {
 
 Result<std::optional<Connection>> Listener::AcceptNow() {
   while (true) {
-    PrivateSocket accepted = PrivateSocket::Accept(socket_.get());
+    PrivateDescriptor accepted = PrivateDescriptor::Accept(socket_.get());
     if (accepted.valid()) return std::optional<Connection>(Connection(std::move(accepted)));
     const int error = errno;
     if (error == EAGAIN || error == EWOULDBLOCK) return std::optional<Connection>();
@@ -259,7 +260,7 @@ Result<Connection> Connect(const std::string& address, Deadline deadline) {
   int pause_milliseconds = 1;
   WaitSlices slices(deadline);
   while (true) {
-    PrivateSocket connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
+    PrivateDescriptor connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
     if (connected.valid()) return Connection(std::move(connected));
     if (slices.Over()) {
       return DeadlineExceeded("connecting to ", address, ": the port refused until the deadline");

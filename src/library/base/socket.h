@@ -12,6 +12,7 @@
 
 #include "commpool/status.h"
 #include "src/library/base/file_descriptor.h"
+#include "src/library/base/function_ref.h"
 
 namespace commpool::internal {
 
@@ -21,28 +22,31 @@ inline bool IsPast(Deadline deadline) { return std::chrono::steady_clock::now() 
 // The timeout for poll(): rounded up, so that a wait never ends early; 0 once the deadline has passed; at most an hour.
 int PollWait(Deadline deadline);
 
-// A socket of this process alone: a child of fork() closes its copy before it does anything else.
+// A descriptor of this process alone: a child of fork() closes its copy before it does anything else.
 //
-// If a child, such as a data loader, kept its copy, the connection would stay open after the parent's death, and the
-// peers would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
-class PrivateSocket {
+// If a child, such as a data loader, kept its copy of a socket, the connection would stay open after the parent's
+// death, and the peers would wait until their deadline. A copy of exported memory would keep that memory after its
+// owner gave it back. CLOEXEC does the same for exec(). Any thread.
+class PrivateDescriptor {
  public:
-  PrivateSocket() = default;
+  PrivateDescriptor() = default;
   // Nonblocking; a TCP socket, or one between processes of this machine that keeps the ends of messages. Invalid where
   // it fails; errno says why.
   enum class Kind { kTcp, kLocalMessages };
-  static PrivateSocket Open(Kind kind = Kind::kTcp);
-  static PrivateSocket Accept(int listener);
+  static PrivateDescriptor OpenSocket(Kind kind = Kind::kTcp);
+  static PrivateDescriptor Accept(int listener);
+  // What `make` returns. A fork waits for it, so it takes no lock and calls no driver.
+  static PrivateDescriptor Make(FunctionRef<FileDescriptor()> make);
 
-  PrivateSocket(PrivateSocket&&) = default;
-  PrivateSocket& operator=(PrivateSocket&&) = default;
-  ~PrivateSocket();
+  PrivateDescriptor(PrivateDescriptor&&) = default;
+  PrivateDescriptor& operator=(PrivateDescriptor&&) = default;
+  ~PrivateDescriptor();
 
   bool valid() const { return descriptor_.valid(); }
   int get() const { return descriptor_.get(); }
 
  private:
-  explicit PrivateSocket(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  explicit PrivateDescriptor(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
 
   FileDescriptor descriptor_;
 };
@@ -66,7 +70,7 @@ class Connection {
  public:
   Connection() = default;
   // Takes a connected stream socket.
-  explicit Connection(PrivateSocket socket);
+  explicit Connection(PrivateDescriptor socket);
 
   bool valid() const { return socket_.valid(); }
   int descriptor() const { return socket_.get(); }
@@ -83,7 +87,7 @@ class Connection {
   }
 
  private:
-  PrivateSocket socket_;
+  PrivateDescriptor socket_;
   std::string peer_;
 };
 
@@ -107,7 +111,7 @@ class Listener {
   Result<std::optional<Connection>> AcceptNow();
 
  private:
-  PrivateSocket socket_;
+  PrivateDescriptor socket_;
   std::string address_;
   std::string why_local_;
 };

@@ -75,7 +75,7 @@ Result<std::optional<Received>> MessageChannel::Receive() {
   return std::optional<Received>(std::move(received));
 }
 
-Status MessageChannel::Send(const ShareMessage& message, FileDescriptor descriptor) {
+Status MessageChannel::Send(const ShareMessage& message, PrivateDescriptor descriptor) {
   queued_.push_back({EncodeShare(message), std::move(descriptor)});
   return SendQueued();
 }

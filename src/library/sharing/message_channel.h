@@ -77,7 +77,7 @@ class MessageChannel {
   static constexpr size_t kMostQueued = 256;
 
   MessageChannel() = default;
-  explicit MessageChannel(PrivateSocket socket) : socket_(std::move(socket)) {}
+  explicit MessageChannel(PrivateDescriptor socket) : socket_(std::move(socket)) {}
 
   int descriptor() const { return socket_.get(); }
 
@@ -85,7 +85,7 @@ class MessageChannel {
   Result<std::optional<Received>> Receive();
 
   // Sends, or queues. kRemoteFailure where the other side has ended: end the connection.
-  Status Send(const ShareMessage& message, FileDescriptor descriptor = {});
+  Status Send(const ShareMessage& message, PrivateDescriptor descriptor = {});
   Status SendQueued();
   bool has_queued() const { return !queued_.empty(); }
   // Whether the other side takes nothing any more. An owner ends such a connection, because a stranger's messages shall
@@ -95,10 +95,10 @@ class MessageChannel {
  private:
   struct Outgoing {
     std::string bytes;
-    FileDescriptor descriptor;
+    PrivateDescriptor descriptor;
   };
 
-  PrivateSocket socket_;
+  PrivateDescriptor socket_;
   std::deque<Outgoing> queued_;
 };
 

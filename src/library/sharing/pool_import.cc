@@ -55,7 +55,7 @@ Status PoolImport::Connect() {
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return SystemFailure("eventfd failed");
   // First of all: the owner's thread wakes while this one makes its records.
-  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(ticket_.socket, deadline));
+  PrivateDescriptor socket = COMMPOOL_TRY(ConnectToOwner(ticket_.socket, deadline));
   COMMPOOL_TRY(CheckPeer(socket.get()));
   channel_ = MessageChannel(std::move(socket));
   ShareMessage hello{ShareKind::kHello, {ticket_.secret[0], ticket_.secret[1], ticket_.pool}};

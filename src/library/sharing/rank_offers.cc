@@ -27,7 +27,7 @@ Result<Received> Await(MessageChannel& channel, Deadline deadline) {
 }  // namespace
 
 Result<FileDescriptor> TakeOffered(const OfferPlace& place, size_t number, Deadline deadline) {
-  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(place.socket, deadline));
+  PrivateDescriptor socket = COMMPOOL_TRY(ConnectToOwner(place.socket, deadline));
   COMMPOOL_TRY(CheckPeer(socket.get()));
   MessageChannel channel(std::move(socket));
   COMMPOOL_TRY(channel.Send({ShareKind::kTakeOffer, {place.secret[0], place.secret[1], number}}));

@@ -24,7 +24,7 @@ struct OfferPlace {
   using Fields = FieldList<&OfferPlace::socket, &OfferPlace::secret>;
 };
 
-using OfferedDescriptors = std::shared_ptr<const std::vector<FileDescriptor>>;
+using OfferedDescriptors = std::shared_ptr<const std::vector<PrivateDescriptor>>;
 
 // What ShareServer::Offer makes. The offer ends with the last copy of its descriptors.
 struct RankOffer {

@@ -47,7 +47,7 @@ void ShareServer::Serve(int port) {
 
 bool ShareServer::AcceptAll(int port) {
   while (true) {
-    PrivateSocket caller = PrivateSocket::Accept(port);
+    PrivateDescriptor caller = PrivateDescriptor::Accept(port);
     if (!caller.valid()) return CodeOfError(errno) != StatusCode::kOutOfMemory;
     const auto importer = std::make_shared<Importer>();
     const Result<pid_t> peer = CheckPeer(caller.get());
@@ -138,7 +138,7 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
     pool->importers.push_back(importer);
   }
   SendTo(*importer, {ShareKind::kWelcome, {}, pool->updates.handles() + pool->facts.title, hello.question},
-         std::move(board.second));
+         PrivateDescriptor::Make([&] { return std::move(board.second); }));
   return Status();
 }
 
@@ -195,7 +195,8 @@ Status ShareServer::GiveOffer(Importer& asker, const ShareMessage& question) {
     return NotFound("it offers nothing any more, or the secret is wrong");
   }
   // A copy: the offer may end while the message is queued.
-  FileDescriptor copy(fcntl((*offered)[question.numbers[2]].get(), F_DUPFD_CLOEXEC, 0));
+  const int number = (*offered)[question.numbers[2]].get();
+  PrivateDescriptor copy = PrivateDescriptor::Make([&] { return FileDescriptor(fcntl(number, F_DUPFD_CLOEXEC, 0)); });
   if (!copy.valid()) return OutOfMemory("it has no file descriptor left (ulimit -n)");
   SendTo(asker, {ShareKind::kOffer, {}, {}, question.question}, std::move(copy));
   return Status();
@@ -233,7 +234,7 @@ void ShareServer::Drop(const std::shared_ptr<Importer>& importer) {
   for (const uint64_t block : blocks) TakeBack(*importer, block);
 }
 
-void ShareServer::SendTo(Importer& importer, const ShareMessage& message, FileDescriptor descriptor) {
+void ShareServer::SendTo(Importer& importer, const ShareMessage& message, PrivateDescriptor descriptor) {
   bool queued = false;
   {
     MutexLock lock(mutex_);

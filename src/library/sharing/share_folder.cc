@@ -40,7 +40,7 @@ std::optional<sockaddr_un> AddressOf(const std::string& path) {
 }
 
 // Connects at once; returns an errno, or 0.
-int TryToConnect(const PrivateSocket& socket, const sockaddr_un& address) {
+int TryToConnect(const PrivateDescriptor& socket, const sockaddr_un& address) {
   if (!socket.valid()) return errno;
   return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
 }
@@ -119,7 +119,7 @@ Result<ShareListener> ShareListener::Open(const std::string& folder) {
   const std::optional<sockaddr_un> address = AddressOf(unready);
   if (!address) return Failed("listening at", path, ENAMETOOLONG);
   ShareListener listener;
-  listener.socket_ = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
+  listener.socket_ = PrivateDescriptor::OpenSocket(PrivateDescriptor::Kind::kLocalMessages);
   const int descriptor = listener.socket_.get();
   if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
     return Failed("listening at", path, errno);
@@ -135,7 +135,7 @@ Result<ShareListener> ShareListener::Open(const std::string& folder) {
 bool RemoveIfDead(const std::string& path) {
   const std::optional<sockaddr_un> address = AddressOf(path);
   if (!address) return true;
-  const int error = TryToConnect(PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages), *address);
+  const int error = TryToConnect(PrivateDescriptor::OpenSocket(PrivateDescriptor::Kind::kLocalMessages), *address);
   if (error == ECONNREFUSED) unlink(path.c_str());
   return error != 0 && error != EAGAIN;
 }
@@ -150,12 +150,12 @@ Result<pid_t> CheckPeer(int socket) {
                        ", and pools are shared with processes of user ", geteuid(), " alone");
 }
 
-Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline) {
+Result<PrivateDescriptor> ConnectToOwner(const std::string& path, Deadline deadline) {
   const std::optional<sockaddr_un> address = AddressOf(path);
   if (!address) return Failed("connecting to", path, ENAMETOOLONG);
   WaitSlices slices(deadline);
   while (true) {
-    PrivateSocket socket = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
+    PrivateDescriptor socket = PrivateDescriptor::OpenSocket(PrivateDescriptor::Kind::kLocalMessages);
     const int error = TryToConnect(socket, *address);
     if (error == 0) return socket;
     if (error == ECONNREFUSED || error == ENOENT) return RemoteFailure("its process has ended");

@@ -29,7 +29,7 @@ class ShareListener {
   int descriptor() const { return socket_.get(); }
 
  private:
-  PrivateSocket socket_;
+  PrivateDescriptor socket_;
   OwnedFile file_;
 };
 
@@ -41,6 +41,6 @@ bool RemoveIfDead(const std::string& path);
 
 // Connects. kRemoteFailure where nobody listens there any more.
 // kDeadlineExceeded where the owner does not take callers.
-Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline);
+Result<PrivateDescriptor> ConnectToOwner(const std::string& path, Deadline deadline);
 
 }  // namespace commpool::internal

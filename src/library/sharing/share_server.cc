@@ -148,10 +148,10 @@ void ShareServer::ForgetEnded() {
   });
 }
 
-Result<RankOffer> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {
+Result<RankOffer> ShareServer::Offer(std::vector<PrivateDescriptor> descriptors) {
   COMMPOOL_TRY(Start());
   const HashKey secret = COMMPOOL_TRY(RandomKey());
-  const auto offered = std::make_shared<const std::vector<FileDescriptor>>(std::move(descriptors));
+  const auto offered = std::make_shared<const std::vector<PrivateDescriptor>>(std::move(descriptors));
   MutexLock lock(mutex_);
   std::erase_if(offers_, [](const auto& offer) { return offer.second.expired(); });
   offers_.emplace(secret, offered);

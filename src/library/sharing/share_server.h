@@ -42,7 +42,7 @@ class SharedMemory {
     uint64_t number = 0;  // a segment's number never comes back
     // What imports it: the fabric's bytes, else a descriptor; neither where the number is `known`.
     std::string fabric = {};
-    FileDescriptor descriptor = {};
+    PrivateDescriptor descriptor = {};
   };
   // kNotFound where no segment holds the address; kFailedPrecondition asleep.
   virtual Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) = 0;
@@ -172,7 +172,7 @@ class ShareServer {
   void EndPool(uint64_t pool);
 
   // Gives the descriptors to whoever knows the secret, as long as the caller keeps the offer.
-  Result<RankOffer> Offer(std::vector<FileDescriptor> descriptors);
+  Result<RankOffer> Offer(std::vector<PrivateDescriptor> descriptors);
 
   // Ends the thread and all connections. From now on nothing can be shared.
   void Stop();
@@ -199,7 +199,7 @@ class ShareServer {
   void TellOfWrites(uint64_t pool, uint64_t block);
   // What an importer held it holds no more.
   void Drop(const std::shared_ptr<Importer>& importer);
-  void SendTo(Importer& importer, const ShareMessage& message, FileDescriptor descriptor = {});
+  void SendTo(Importer& importer, const ShareMessage& message, PrivateDescriptor descriptor = {});
 
   void ForgetEnded() COMMPOOL_EXCLUDES(mutex_);  // calls the driver
   std::shared_ptr<SharedPool> Find(uint64_t pool) COMMPOOL_REQUIRES(mutex_);

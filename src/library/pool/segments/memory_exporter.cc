@@ -116,10 +116,10 @@ Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::
       exported.fabric.assign(reinterpret_cast<const char*>(fabric->data), sizeof(fabric->data));
       return exported;
     }
-    const int descriptor = COMMPOOL_TRY(basis_.Named(segment.Descriptor()));
-    if (descriptor < 0) return basis_.Named(NotSupported("a segment has no handle"));
+    const int own = COMMPOOL_TRY(basis_.Named(segment.Descriptor()));
+    if (own < 0) return basis_.Named(NotSupported("a segment has no handle"));
     // A copy, because the segment closes its own when it goes.
-    exported.descriptor = FileDescriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    exported.descriptor = PrivateDescriptor::Make([&] { return FileDescriptor(fcntl(own, F_DUPFD_CLOEXEC, 0)); });
     if (exported.descriptor.valid()) return exported;
     return Failure(CodeOfError(errno), "fcntl failed: ", strerror(errno));
   }

@@ -43,13 +43,13 @@ std::string Collect(const std::vector<std::string>& contents) {
 
 // The share server gives the descriptors away on its own thread, so no rank waits for another one's call.
 Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRegister>& segments) {
-  std::vector<FileDescriptor> descriptors;
+  std::vector<PrivateDescriptor> descriptors;
   for (const SegmentToRegister& segment : segments) {
     // A second handle of the same memory, for this export: the segment keeps its own.
     const PhysicalMemory memory = PhysicalMemory::At(basis.driver, segment.address, segment.bytes);
     if (!memory.valid()) return NotSupported("a segment has no handle");
     FileDescriptor descriptor = COMMPOOL_TRY(memory.Export());
-    descriptors.push_back(std::move(descriptor));
+    descriptors.push_back(PrivateDescriptor::Make([&] { return std::move(descriptor); }));
   }
   return basis.runtime.shares.Offer(std::move(descriptors));
 }
