@@ -79,11 +79,12 @@ void* AllocateOrThrow(commpool_pool pool, const Request& request, bool& inside_l
   return pointer;
 }
 
-// Asks this thread's scopes. Returns a block, or null and whether an inner routing takes the request.
+// Asks the scopes that catch the request, the one that began last first. Returns a block; null where an inner routing
+// takes the request, and where none of them serves it.
 void* AllocateInScopes(const Request& request, const Routing& routing, bool& inside_library) {
   internal::WayOut way;
-  for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer) {
-    if (!scope->Catches(request.device, request.bytes) || way.PassesBy(scope->symmetric)) continue;
+  for (auto scope = CatchingScope(request); scope != nullptr; scope = CatchingScope(request, scope->number)) {
+    if (way.PassesBy(scope->symmetric)) continue;
     // PyTorch's own pool, if the program opened it inside the scope, serves the request; but not the pool of a graph's
     // capture: in a scope the scope's pool serves graphs too.
     if (routing.number > scope->number && (routing.pool != 0 || CaptureOf(request.stream) == 0)) return nullptr;
@@ -97,8 +98,10 @@ void* AllocateInScopes(const Request& request, const Routing& routing, bool& ins
   return nullptr;
 }
 
-// Asks the scopes that the program opened through the C ABI, for this thread, a stream or the process.
+// Asks the scopes that the program opened through the C ABI, for this thread, a stream or the process. The library also
+// knows those that all threads share here, and would ask them again.
 void* AllocateInPlainScopes(const Request& request) {
+  if (ScopesOfAllThreads().Innermost(request) != nullptr) return nullptr;
   void* pointer = nullptr;
   const commpool_status status = Commpool().allocate_in_scope(request.device, request.bytes, request.stream, &pointer);
   if (status == COMMPOOL_NOT_CAUGHT) return nullptr;

@@ -15,12 +15,6 @@
 
 namespace commpool::torch_adapter {
 
-struct Request {
-  int device = 0;
-  uint64_t bytes = 0;
-  CUstream_st* stream = nullptr;
-};
-
 // Returns a block from the innermost scope, routing or default pool that catches the request. Returns null if none
 // does: then the caller asks PyTorch's own allocator. Throws PyTorch's errors if the pool that caught the request
 // fails.

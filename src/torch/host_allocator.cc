@@ -46,8 +46,8 @@ bool IsCaptured() { return CaptureOf(c10::cuda::getCurrentCUDAStream().stream())
 // Returns a block from the innermost scope that catches the request; null if none does.
 void* AllocatePinned(uint64_t bytes) {
   internal::WayOut way;
-  std::optional<HostScopes::Open> scope = PinnedScopes().Innermost(bytes, UINT64_MAX);
-  for (; scope; scope = PinnedScopes().Innermost(bytes, scope->handle)) {
+  for (auto scope = PinnedScopes().Innermost({kNoDevice, bytes}); scope != nullptr;
+       scope = PinnedScopes().Innermost({kNoDevice, bytes}, scope->number)) {
     void* pointer = nullptr;
     // PyTorch's pinned tensors are of no stream: it records each copy.
     const commpool_status status = Commpool().pool_allocate(scope->plan.pool, bytes, COMMPOOL_NO_STREAM, &pointer);

@@ -3,20 +3,17 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include "src/library/pool/scopes/plan.h"
-#include "src/torch/native.h"
+#include "src/torch/scopes.h"
 
 namespace commpool::torch_adapter {
 
 // Owns the list of those pools and of their open scopes. The host allocator asks it for each pinned tensor.
-class HostScopes {
+class HostScopes : public SharedScopes {
  public:
   // Of all scopes only those that the host allocator serves have handles of this kind.
   static bool IsHandle(uint64_t handle) { return handle % kHandles == kKind; }
@@ -35,33 +32,11 @@ class HostScopes {
   }
 
   // Returns the scope's handle; nothing if the pool is not known.
-  std::optional<uint64_t> Begin(const internal::ScopePlan& plan) {
+  std::optional<uint64_t> Begin(const ScopePlan& plan) {
     const std::lock_guard lock(mutex_);
     if (!Knows(plan.pool)) return std::nullopt;
-    open_.push_back({last_handle_ + kHandles, plan});
-    open_count_.fetch_add(1, std::memory_order_relaxed);
-    return last_handle_ += kHandles;
-  }
-  // Returns false if the scope is not open. It may end on any thread, before or after others.
-  bool End(uint64_t handle) {
-    const std::lock_guard lock(mutex_);
-    if (std::erase_if(open_, [handle](const Open& scope) { return scope.handle == handle; }) == 0) return false;
-    open_count_.fetch_sub(1, std::memory_order_relaxed);
-    return true;
-  }
-
-  struct Open {
-    uint64_t handle = 0;
-    internal::ScopePlan plan;
-  };
-  bool None() const { return open_count_.load(std::memory_order_relaxed) == 0; }
-  // Returns the scope that catches so many bytes and began last of those that began before `outside_of`.
-  std::optional<Open> Innermost(uint64_t bytes, uint64_t outside_of) {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](const Open& scope) {
-      return scope.handle < outside_of && scope.plan.sizes.Has(bytes);
-    });
-    return found == open_.rend() ? std::nullopt : std::optional(*found);
+    SharedScopes::Begin(last_handle_ += kHandles, plan, /*symmetric=*/false, std::nullopt);
+    return last_handle_;
   }
 
  private:
@@ -73,9 +48,7 @@ class HostScopes {
 
   std::mutex mutex_;
   std::vector<commpool_pool> pools_;
-  std::vector<Open> open_;  // in the order in which they began
   uint64_t last_handle_ = kKind;
-  std::atomic<int> open_count_{0};
 };
 
 inline constinit Forever<HostScopes> host_scopes;

@@ -38,6 +38,9 @@ class LiftedProfiler {
   std::shared_ptr<c10::DebugInfoBase> state_;
 };
 
+// Returns the innermost scope of this thread, or of the backward() that it works for. The scope may have ended.
+const OpenScope* InnermostScope() { return static_cast<const OpenScope*>(c10::ThreadLocalDebugInfo::get(kScope)); }
+
 bool PopInnermost() {
   try {
     c10::ThreadLocalDebugInfo::_pop(kScope);
@@ -95,6 +98,13 @@ Left LeaveScope(OpenScope* scope) {
   return Left::kInOrder;
 }
 
-const OpenScope* InnermostScope() { return static_cast<const OpenScope*>(c10::ThreadLocalDebugInfo::get(kScope)); }
+std::shared_ptr<const OpenScope> CatchingScope(const Request& request, uint64_t before) {
+  std::shared_ptr<const OpenScope> shared = ScopesOfAllThreads().Innermost(request, before);
+  const OpenScope* own = InnermostScope();
+  while (own != nullptr && (own->number >= before || !own->Catches(request))) own = own->outer;
+  const bool is_own = own != nullptr && (shared == nullptr || own->number > shared->number);
+  // PyTorch's debug info keeps a scope of this thread for as long as the thread is busy here.
+  return is_own ? std::shared_ptr<const OpenScope>(std::shared_ptr<void>(), own) : shared;
+}
 
 }  // namespace commpool::torch_adapter

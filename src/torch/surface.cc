@@ -87,15 +87,16 @@ int Guarded(const Body& body) try {
   return Fail(error.what());
 }
 
-// Says whether the router serves this scope itself. libcommpool serves scopes of streams and of the process, and
-// rejects unknown kinds. Its handles are odd; the handles of the router's scopes are addresses, so they are even.
-bool IsOwn(const commpool_scope_options& options) {
-  return options.filter == COMMPOOL_FILTER_THREAD && options.min_bytes <= options.max_bytes;
-}
-commpool_status BeginPlain(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
-  const commpool_status status = Commpool().scope_begin(pool, options, scope);
-  if (status == COMMPOOL_OK) *scope = 2 * *scope + 1;
-  return status;
+// Begins a scope of a stream or of the process, which libcommpool knows too; it rejects what is not valid. These
+// handles are odd; those of threads' scopes are addresses, so they are even.
+commpool_status BeginShared(const ScopePlan& plan, bool symmetric, const commpool_scope_options& options,
+                            commpool_scope* scope) {
+  const commpool_status status = Commpool().scope_begin(plan.pool, &options, scope);
+  if (status != COMMPOOL_OK) return status;
+  const bool of_stream = options.filter == COMMPOOL_FILTER_STREAM;
+  ScopesOfAllThreads().Begin(*scope, plan, symmetric, of_stream ? std::optional(options.stream) : std::nullopt);
+  *scope = 2 * *scope + 1;
+  return COMMPOOL_OK;
 }
 
 }  // namespace
@@ -194,15 +195,19 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
   if (!TheRouter().Routes()) return COMMPOOL_NOT_CAUGHT;
   const internal::SizeRange sizes = {options->min_bytes, options->max_bytes};
   const auto exhaustion = static_cast<internal::Exhaustion>(options->exhaustion);
-  if (!IsOwn(*options)) return BeginPlain(pool, options, scope);
-  const std::optional<KnownPool> known = Pools().Of(pool);
-  if (!known || known->kind == PoolKind::kUnknown) {
-    const std::optional<uint64_t> pinned = PinnedScopes().Begin({pool, sizes, 0, exhaustion});
+  std::optional<KnownPool> known = Pools().Of(pool);
+  if (known && known->kind == PoolKind::kUnknown) known.reset();
+  // The library alone knows scopes over other pools; here they catch nothing.
+  const ScopePlan plan = {pool, sizes, known ? known->device : kNoDevice, exhaustion};
+  const bool symmetric = known && known->kind == PoolKind::kSymmetric;
+  const bool of_thread = options->filter == COMMPOOL_FILTER_THREAD && sizes.least <= sizes.most;
+  if (!of_thread) return BeginShared(plan, symmetric, *options, scope);
+  if (!known) {
+    const std::optional<uint64_t> pinned = PinnedScopes().Begin(plan);
     *scope = pinned.value_or(0);
     return pinned ? COMMPOOL_OK : COMMPOOL_NOT_CAUGHT;
   }
-  const bool symmetric = known->kind == PoolKind::kSymmetric;
-  *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, symmetric));
+  *scope = reinterpret_cast<uint64_t>(EnterScope(plan, symmetric));
   return COMMPOOL_OK;
 } catch (const std::bad_alloc&) {
   return COMMPOOL_OUT_OF_MEMORY;  // the host has no memory for a scope
@@ -210,6 +215,7 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
 
 commpool_status commpool_torch_scope_end(commpool_scope scope) {
   if (HostScopes::IsHandle(scope)) return PinnedScopes().End(scope) ? COMMPOOL_OK : COMMPOOL_NOT_FOUND;
+  if (scope % 2 != 0) ScopesOfAllThreads().End(scope / 2);
   if (scope == 0 || scope % 2 != 0) return Commpool().scope_end(scope / 2);
   switch (LeaveScope(reinterpret_cast<OpenScope*>(scope))) {
     case Left::kBeforeAnInnerOne:
@@ -222,8 +228,7 @@ commpool_status commpool_torch_scope_end(commpool_scope scope) {
   return COMMPOOL_OK;
 }
 
-commpool_pool commpool_torch_caught_by(int device, uint64_t bytes) {
-  for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer)
-    if (scope->Catches(device, bytes)) return scope->plan.pool;
-  return 0;
+commpool_pool commpool_torch_caught_by(int device, uint64_t bytes, CUstream_st* stream) {
+  const auto scope = CatchingScope({device, bytes, stream});
+  return scope == nullptr || scope->shared_handle != 0 ? 0 : scope->plan.pool;
 }

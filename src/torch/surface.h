@@ -61,6 +61,7 @@ COMMPOOL_API commpool_status commpool_torch_scope_end(commpool_scope scope);
 // they raise a RuntimeError. Out of memory raises PyTorch's own error.
 COMMPOOL_API void commpool_torch_raise_as(int status, void* python_class);
 
-// Returns the pool of the innermost scope that this thread sees and that catches the request; 0: none.
-COMMPOOL_API commpool_pool commpool_torch_caught_by(int device, uint64_t bytes);
+// Returns the pool of the innermost scope that this thread sees and that catches the request; 0: none, or a scope that
+// the library knows too.
+COMMPOOL_API commpool_pool commpool_torch_caught_by(int device, uint64_t bytes, CUstream_st* stream);
 }

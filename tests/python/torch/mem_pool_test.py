@@ -59,9 +59,11 @@ class MemPool(RoutedCase):
 
     def test_lies_beside_torch_s_own_and_scopes_and_the_innermost_wins(self):
         ours, scoped, theirs = self.pool("ours"), self.pool("scoped"), torch.cuda.MemPool()
+        wide = self.pool("wide")
         mem_pool = commpool.mem_pool(ours)
         scopes = {ours.handle: lambda: torch.cuda.use_mem_pool(mem_pool), None: lambda: torch.cuda.use_mem_pool(theirs),
-                  scoped.handle: lambda: commpool.use_pool(scoped)}
+                  scoped.handle: lambda: commpool.use_pool(scoped),
+                  wide.handle: lambda: commpool.use_pool(wide, filter="process")}
         for outer, inner in itertools.permutations(scopes, 2):
             with self.subTest(outer=outer, inner=inner), scopes[outer](), scopes[inner]():
                 self.assertEqual(pool_of(tensor(MIB)), inner)

@@ -35,6 +35,29 @@ class Routing(RoutedCase):
                 pass
             self.assert_in(outer, tensor(MIB))
 
+    def test_takes_the_scope_that_began_last_whatever_it_catches(self):
+        outer, inner, stream = self.pool("outer", limit="8MiB"), self.pool("inner", limit="2MiB"), torch.cuda.Stream()
+        for words in ({"filter": "process"}, {"stream": stream}):
+            with self.subTest(**words), torch.cuda.stream(stream):
+                with commpool.use_pool(outer), commpool.use_pool(inner, **words):
+                    self.assert_in(inner, tensor(MIB))
+                    self.assert_in(inner, commpool.empty(100))
+                    self.assert_in(inner, commpool.empty(100, stream=stream))
+                with commpool.use_pool(inner, **words), commpool.use_pool(outer):
+                    self.assert_in(outer, tensor(MIB))
+                    self.assert_in(outer, commpool.empty(100))
+        with commpool.use_pool(outer), commpool.use_pool(inner, stream=stream):
+            self.assert_in(outer, tensor(MIB))
+
+    def test_hands_on_between_scopes_of_threads_and_of_the_process(self):
+        outer, inner = self.pool("outer", limit="8MiB"), self.pool("inner", limit="2MiB")
+        wide, narrow = {"exhaustion": "next_scope", "filter": "process"}, {"exhaustion": "next_scope"}
+        for first, second in ((wide, narrow), (narrow, wide)):
+            with commpool.use_pool(outer, **first), commpool.use_pool(inner, **second):
+                self.assert_in(inner, tensor(MIB))
+                self.assert_in(outer, tensor(6 * MIB))
+                self.assert_native(tensor(16 * MIB))
+
     def test_takes_sizes_and_devices_that_the_scope_names(self):
         pool, other = self.pool(), self.pool("other", device=self.needs_device(1))
         with commpool.use_pool(pool, sizes=("1MiB", "4MiB")), commpool.use_pool(other):

@@ -8,7 +8,7 @@ import torch
 
 import commpool
 from commpool import arrays, blocks
-from commpool.handles import Device, Stream, device_number
+from commpool.handles import Device, Stream, device_number, stream_handle
 from commpool.pool import checked
 from commpool.sizes import Size
 
@@ -31,7 +31,7 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
     (number, stream), router = _place(device, stream), _router.loaded()
 
     def source(count: int) -> blocks.Source:
-        pool = router.caught_by(number, count) if router is not None else 0
+        pool = router.caught_by(number, count, stream_handle(stream)) if router is not None else 0
         return blocks.of_pool(pool) if pool else blocks.of_device(number)
 
     return blocks.allocated(source, size, alignment, stream)

@@ -56,8 +56,11 @@ class _Words(scopes.Words):
                                              "no other filter=")
         made = scopes.configure(pool, **words)
         asked = [name for name, word in words.items() if word is not None and (name, word) != ("exhaustion", "error")]
-        if ensure_installed() is None and asked not in ([], ["device"]):
+        router = ensure_installed()
+        if router is None and asked not in ([], ["device"]):
             raise errors.NotSupported(f"without the router a scope has no {', '.join(asked)}: {reason()}")
+        if router is not None and not is_pinned(pool):
+            introduce(router, pool)
         return made
 
     def _otherwise(self: Any, status: int) -> Any:
