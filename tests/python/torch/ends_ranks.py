@@ -51,6 +51,15 @@ def with_live_tensors(world):
     return said
 
 
+def closed_before(world):
+    with pool_over(world) as pool:
+        step(pool)
+        pool.close()
+        destroy_process_group()
+        pool.close()
+        return said_of(lambda: pool.reserve("8MiB"))
+
+
 def dropped(world):
     step(pool_over(world))
     gc.collect()

@@ -12,7 +12,7 @@ import unittest.mock
 _RANKS = pathlib.Path(__file__).with_name("ends_ranks.py")
 _WORLD = 2
 # Each process runs these one after another.
-_CASES = ("without_close", "with_live_tensors", "dropped", "reserved_afterwards", "of_several_pools",
+_CASES = ("without_close", "with_live_tensors", "closed_before", "dropped", "reserved_afterwards", "of_several_pools",
           "of_another_group", "of_a_part", "of_a_mesh", "as_the_page_says", "as_the_reference_says",
           "as_the_reference_trains")
 
@@ -56,6 +56,10 @@ class EndsOfGroups(unittest.TestCase):
     def test_leave_a_pool_with_live_tensors_that_says_so(self):
         for rank in self.said["with_live_tensors"]:
             self.assertRegex(rank, "FailedPrecondition: .*still has 1 live block: .*the largest: 1 MiB.*zero_grad")
+
+    def test_are_no_matter_to_a_pool_that_closed_before(self):
+        for refused in self.said["closed_before"]:
+            self.assertRegex(refused, "FailedPrecondition: .*closed")
 
     def test_refuse_what_needs_the_group_and_let_the_pool_close(self):
         for reserved, closed, is_closed in self.said["reserved_afterwards"]:

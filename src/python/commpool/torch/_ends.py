@@ -52,6 +52,8 @@ def forget(pool: Pool) -> None:
     """For a pool that has ended."""
     with _lock:
         _pools.pop(id(pool), None)
+    for registration in pool._registrations.values():
+        registration.ended = True
 
 
 @functools.lru_cache(maxsize=None)

@@ -133,6 +133,7 @@ class Pool(commpool.Pool):
         group: Any = communicators[0] if communicators else None
         if call == library.pools_close:
             _ends.forget(self)
+            self._home = None  # a closed pool needs none
         elif not _group.is_member(group):
             return
         elif call == library.pools_register_with:
