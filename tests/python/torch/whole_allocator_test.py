@@ -82,3 +82,7 @@ class WholeAllocator(RoutedCase):
         pool.mode = "symmetric"  # like a pool over a group
         with self.assertRaisesRegex(commpool.InvalidArgument, "cannot be the whole allocator"):
             commpool.install(default=pool)
+
+    def test_is_one_for_each_device(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "two pools of one device"):
+            commpool.install(default=[self.pool("one"), self.pool("other")])

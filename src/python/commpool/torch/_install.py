@@ -114,6 +114,8 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
             raise errors.InvalidArgument(f"{pool!r} is symmetric: it cannot be the whole allocator, since ranks' other "
                                          "tensors differ; open a scope for those that all ranks share")
         refuse_pinned(pool, "a whole allocator")
+    if len({pool.device for pool in pools}) < len(set(pools)):
+        raise errors.InvalidArgument(f"install: {pools} has two pools of one device: a device has one whole allocator")
     _refuse_other_allocators()
     router = _router.router()
     if router is None:
