@@ -156,7 +156,7 @@ class Pool(Together, Sharer, Registering, Inspected):
         Raises:
           InvalidArgument: an option is unknown, excludes another, or is no value that it takes; or there is no such
             device. Where one rank's is wrong, the other ranks raise it too.
-          NotSupported: this driver, device or NCCL cannot do it.
+          NotSupported: this driver, device or NCCL cannot do it, or there is no such peer.
           OutOfMemory: `reserve` asks for more than there is.
         """
         with self._telling(symmetric_across, all_gather):

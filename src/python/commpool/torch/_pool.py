@@ -202,7 +202,7 @@ class Pool(commpool.Pool):
         It first frees cuBLAS workspaces in the pool, such as those that a backward() in a scope has left.
 
         Raises:
-          FailedPrecondition: tensors are alive. Collectives that nobody waited for keep tensors too.
+          FailedPrecondition: a symmetric pool has live tensors. Collectives that nobody waited for keep tensors too.
         """
         _drop_workspaces(self)
         try:
