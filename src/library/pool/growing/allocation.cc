@@ -17,9 +17,9 @@ constexpr uint32_t kAllocationsForPoll = 4;
 
 constexpr const char* kInPieces =
     ". The pool has as much free, but in smaller pieces: mode = EXPANDABLE moves them together";
-constexpr const char* kInGraphs = ". The pool has as much free, some of it for graphs that live: destroy those";
+constexpr const char* kInGraphs = ". The pool has as much free, in smaller pieces or for graphs that live";
 constexpr int kMostRequests = 8;  // how often one allocation asks the process's other allocators for memory
-constexpr int kMostWaits = 32;    // how often one allocation waits on the host
+constexpr int kMostWaits = 32;    // how often one allocation of the host's memory waits
 
 }  // namespace
 
@@ -186,13 +186,16 @@ Result<bool> GrowingMode::ShareStreams(Request& request) {
   return true;
 }
 
-// After it free neighbours merge, whichever streams used them. Another thread may take what a wait freed, so the step
-// repeats while what threads have freed meanwhile could hold the request.
+// After it free neighbours merge, whichever streams used them. No stream may wait for the host's memory in place of the
+// host, so another thread may take what a wait freed: then the step repeats, while what was freed meanwhile could hold
+// the request.
 Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
-  const int waits = request.host_waits++;
-  if (waits == kMostWaits) return false;
-  const engine::Counters counters = blocks_.Ask(&engine::Engine::counters);
-  if (waits > 0 && std::max(counters.pending_bytes, counters.largest_free_block_bytes) < request.bytes) return false;
+  if (const int waits = request.host_waits++; waits > 0) {
+    const bool of_host = FindBacking(basis_.configuration.backing.kind)->places == Places::kHost;
+    const engine::Counters counters = blocks_.Ask(&engine::Engine::counters);
+    const uint64_t freed = std::max(counters.pending_bytes, counters.largest_free_block_bytes);
+    if (!of_host || waits == kMostWaits || freed < request.bytes) return false;
+  }
   PoolEvents::Count(basis_.events.host_waits);
   const Status waited = grower_->AwaitDevice();
   // The later steps would wait as long, for no more memory.
