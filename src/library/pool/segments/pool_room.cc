@@ -91,7 +91,7 @@ void PoolRoom::Sleep(uint64_t bytes) {
 
 Status PoolRoom::TakeToWake() {
   const uint64_t bytes = asleep_bytes();
-  if (account_->Take(bytes)) return account_->NotePeak(), Status();
+  if (account_->Take(bytes)) return Status();
   return OutOfMemory("waking ", FormatBytes(bytes), account_->WouldExceed(bytes));
 }
 

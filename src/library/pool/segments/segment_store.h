@@ -131,7 +131,10 @@ class PoolRoom : SegmentPart {
   void Sleep(uint64_t bytes) COMMPOOL_REQUIRES(kGrowthLock);
   // Takes the room of what sleeps again, for it is about to wake. kOutOfMemory under the device's limit.
   Status TakeToWake() COMMPOOL_REQUIRES(kGrowthLock);
-  void Wake() COMMPOOL_REQUIRES(kGrowthLock) { asleep_bytes_.store(0, std::memory_order_relaxed); }
+  void Wake() COMMPOOL_REQUIRES(kGrowthLock) {
+    asleep_bytes_.store(0, std::memory_order_relaxed);
+    account_->NotePeak();
+  }
   // Reserved bytes without physical memory, and without room; 0 while the pool is awake.
   uint64_t asleep_bytes() const { return asleep_bytes_.load(std::memory_order_relaxed); }
 

@@ -64,7 +64,7 @@ class MemoryAccount {
     }
     if (whole_ != nullptr) whole_->Return(bytes);
   }
-  // Once the memory exists (Room::Keep): what was refused is in no peak.
+  // Once the memory exists (Room::Keep). What others are about to make counts as well.
   void NotePeak() {
     if (whole_ != nullptr) whole_->NotePeak();
     MutexLock lock(mutex_);
@@ -85,7 +85,7 @@ class MemoryAccount {
     MutexLock lock(mutex_);
     return taken_;
   }
-  // The most that was ever taken and made.
+  // The most that was ever taken when some of it was made.
   uint64_t peak() const {
     MutexLock lock(mutex_);
     return peak_;
