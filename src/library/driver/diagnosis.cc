@@ -105,14 +105,15 @@ std::string DescribeCall(const CallSite& site, const std::string& error) {
   return *site.purpose == '\0' ? text : text + " for " + site.purpose;
 }
 
-// Such as "; 1.2 GiB of 141 GiB are free". Empty where the call is about no device, and where no context of the device
-// is current: we would have to change the current context to ask.
+// Such as "; 1.2 GiB of 141 GiB are free". Empty where the call is about the host's memory, and where no context of the
+// device is current: we would have to change the current context to ask.
 std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   if (site.numa_node >= 0) return "; the node's free memory is in numactl --hardware";
+  if (std::string_view(site.call).find("Host") != std::string_view::npos) return "";
   CUcontext context = nullptr;
   if (driver.cuda.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return "";
   CUdevice current = -1;
-  if (driver.cuda.cuCtxGetDevice(&current) != CUDA_SUCCESS || site.device != current) return "";
+  if (driver.cuda.cuCtxGetDevice(&current) != CUDA_SUCCESS || (site.device >= 0 && site.device != current)) return "";
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   if (driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) != CUDA_SUCCESS) return "";
