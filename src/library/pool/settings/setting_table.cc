@@ -171,8 +171,10 @@ Status BudgetFits(const PoolConfiguration& pool) {
 // The least granularity that the backing has on any machine.
 Status AlignmentFits(const PoolConfiguration& pool) {
   const bool on_host = FindBacking(pool.backing.kind)->places == Places::kHost;
-  if (pool.alignment_bytes <= (on_host ? NodePages::kPageBytes : kDevicePageBytes)) return Status();
-  return InvalidArgument("it is more than the granularity of the backing ", Name(pool.backing.kind));
+  const uint64_t granularity = on_host ? NodePages::kPageBytes : kDevicePageBytes;
+  if (pool.alignment_bytes <= granularity) return Status();
+  return InvalidArgument("it is more than ", FormatBytes(granularity), ", a page of the backing ",
+                         Name(pool.backing.kind));
 }
 
 // Short names, so that a row below is one line.
