@@ -92,6 +92,8 @@ void* AllocateInScopes(const Request& request, const Routing& routing, bool& ins
     commpool_status status = COMMPOOL_OK;
     void* pointer = AllocateFromPool(plan.pool, request, inside_library, &status);
     if (status == COMMPOOL_OK) return pointer;
+    // Another thread may have ended a scope that all share, and its pool after it: then the request is another one's.
+    if (scope->shared_handle != 0 && CatchingScope(request, scope->number + 1) != scope) continue;
     if (!way.HandsOn(plan.exhaustion, scope->symmetric, status)) ThrowFailure(status, plan.pool, request);
     Pools().Change(plan.pool, [](KnownPool& known) { ++known.handed_on; });
   }
