@@ -91,11 +91,17 @@ int Guarded(const Body& body) try {
 // handles are odd; those of threads' scopes are addresses, so they are even.
 commpool_status BeginShared(const ScopePlan& plan, bool symmetric, const commpool_scope_options& options,
                             commpool_scope* scope) {
-  const commpool_status status = Commpool().scope_begin(plan.pool, &options, scope);
+  commpool_scope begun = 0;
+  const commpool_status status = Commpool().scope_begin(plan.pool, &options, &begun);
   if (status != COMMPOOL_OK) return status;
   const bool of_stream = options.filter == COMMPOOL_FILTER_STREAM;
-  ScopesOfAllThreads().Begin(*scope, plan, symmetric, of_stream ? std::optional(options.stream) : std::nullopt);
-  *scope = 2 * *scope + 1;
+  try {
+    ScopesOfAllThreads().Begin(begun, plan, symmetric, of_stream ? std::optional(options.stream) : std::nullopt);
+  } catch (const std::bad_alloc&) {
+    Commpool().scope_end(begun);
+    throw;
+  }
+  *scope = 2 * begun + 1;
   return COMMPOOL_OK;
 }
 

@@ -59,7 +59,7 @@ class _Words(scopes.Words):
         router = ensure_installed()
         if router is None and asked not in ([], ["device"]):
             raise errors.NotSupported(f"without the router a scope has no {', '.join(asked)}: {reason()}")
-        if router is not None and not is_pinned(pool):
+        if router is not None and not is_pinned(pool) and {"stream", "filter"} & set(asked):
             introduce(router, pool)
         return made
 
