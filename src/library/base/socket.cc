@@ -43,7 +43,10 @@ class PrivateDescriptors {
       return FileDescriptor();
     }
     FileDescriptor made = make();
-    if (made.valid()) held_.push_back(made.get());
+    if (made.valid()) {
+      fcntl(made.get(), F_SETFD, FD_CLOEXEC);  // for what the driver makes
+      held_.push_back(made.get());
+    }
     return made;
   }
 
