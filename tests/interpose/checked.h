@@ -26,7 +26,7 @@ inline void ForkWhereAsked(int argc, char** argv) {
   if (child == 0) return;
   int status = 0;
   waitpid(child, &status, 0);
-  std::exit(WEXITSTATUS(status));
+  std::exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
 // The primary context of a device becomes current.

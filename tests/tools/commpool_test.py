@@ -123,7 +123,7 @@ class AllReduce(cli.CommandTest):
     def test_a_rank_without_a_gpu_is_told_so(self):
         result = self.ends(4, "allreduce", "--bytes", "8K", ranks=4, COMMPOOL_EMULATOR="devices=2")
         said = [line for line in result.stderr.splitlines() if line.startswith(("commpool ", "NCCL "))]
-        self.assertEqual(said, ["commpool allreduce: rank 2 has no GPU of its own: there are 2 on its host; "
+        self.assertEqual(said, ["commpool allreduce: rank 2 has no GPU of its own among the 2 that it sees; "
                                 "start one rank a GPU"])
 
     def test_ranks_may_see_their_own_gpu_alone_but_not_all_the_same(self):

@@ -119,8 +119,8 @@ Status CheckDeviceForRank(const Ranks& ranks, const RankDevice& device) {
   if (std::find(places.begin(), places.end(), place) - places.begin() == ranks.rank()) return Status();
   const int devices = COMMPOOL_TRY(internal::DeviceCount(*device.driver));
   return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(ranks.rank()) +
-                                                  " has no GPU of its own: there are " + std::to_string(devices) +
-                                                  " on its host; start one rank a GPU");
+                                                  " has no GPU of its own among the " + std::to_string(devices) +
+                                                  " that it sees; start one rank a GPU");
 }
 
 // Everything that a rank needs, but its communicator.
