@@ -27,7 +27,6 @@ struct Exchange {
   sem_t wanted;
   sem_t written;                // the process may end
   std::atomic<int> ending = 0;  // the signal that ends the process
-  pid_t process = 0;            // a forked child has no thread
 };
 
 Exchange& Told() {
@@ -61,8 +60,9 @@ void End(int signal) {
   Exchange& told = Told();
   // A handler of the program's that calls this one has the signal for itself.
   ::signal(signal, SIG_DFL);
-  bool ends = told.process != getpid() || signal == SIGABRT;
-  if (told.process == getpid()) {
+  const bool forked = preload::IsForked();  // a forked child has no thread
+  bool ends = forked || signal == SIGABRT;
+  if (!forked) {
     told.ending = signal;
     sem_post(&told.wanted);
     ends = WaitForReport() || ends;
@@ -114,7 +114,7 @@ void Handle(int signal, void (*handler)(int), int flags) {
 }  // namespace
 
 void ReportOnSignals(int signal) {
-  Told().process = getpid();
+  Told();  // a handler could not make it
   const bool asked = signal != 0 && !IsHandled(signal);
   if (signal != 0 && !asked) {
     preload::Say("audit", std::string("the program handles ") + strsignal(signal) + " itself: no reports on it");
