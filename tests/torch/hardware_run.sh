@@ -2,7 +2,7 @@
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver, and transformers for what trains a Llama. Results go into RESULTS (default: results
 # beside this file).
-# usage: run [wheel] [facts] [times] [steps] [ranks] [blocks] [fsdp] [ddp] [decode] [peers] [examples]
+# usage: run [wheel] [facts] [times] [steps] [ranks] [fsdp] [ddp] [decode] [peers] [examples]
 #   [recording] [pinned] [sleep] [sharing] [registrars] [nvls] [races] [graphs] [rl] [starve] [soak]
 # Without a word: all.
 set -uo pipefail
@@ -30,7 +30,7 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-readonly parts='wheel facts times steps recording ranks blocks fsdp ddp decode peers examples pinned sleep
+readonly parts='wheel facts times steps recording ranks fsdp ddp decode peers examples pinned sleep
   sharing registrars nvls races graphs rl starve soak'
 for name in "${@:-$parts}"; do
   for word in $name; do
@@ -41,7 +41,7 @@ for name in "${@:-$parts}"; do
       steps) part steps 420 hardware_steps.py --record "$results/torch-$model.jsonl" ;;
       recording) part recording 300 hardware_recording.py --record "$results/torch-recording-$model.jsonl" ;;
       ranks) part ranks 240 hardware_ranks.py --record "$results/torch-$machine.jsonl" ;;
-      blocks | fsdp | ddp | decode | peers | examples)
+      fsdp | ddp | decode | peers | examples)
         part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
         ;;
       pinned) part pinned 400 hardware_pinned.py --record "$results/torch-pinned-$model.jsonl" ;;
