@@ -77,6 +77,16 @@ inline CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stre
   return sticky != CUDA_SUCCESS || !IsLegacy(handle) ? sticky : machine.captures.RefuseImplicit((*stream)->device);
 }
 
+// Runs the body of a function that a stream's handle is given, with the stream that `kFind` finds.
+template <CUresult (*kFind)(Machine&, CUstream, CUstream_st**) = FindStream, typename Body>
+CUresult CallOnStream(const char* name, CUstream handle, Body body) {
+  return Call(name, NeedsOf(handle), [&](Machine& machine, auto& lock) {
+    CUstream_st* stream = nullptr;
+    const CUresult found = kFind(machine, handle, &stream);
+    return found == CUDA_SUCCESS ? body(machine, lock, stream) : found;
+  });
+}
+
 constexpr int kDriverVersion = 13000;
 
 // Finds a function of cuda.h by name. Returns null if the emulator does not have it, if the driver has no such name, or

@@ -195,20 +195,14 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLo
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
-  return Call("cuMemAllocAsync", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult found = FindStream(machine, handle, &stream);
-    if (found != CUDA_SUCCESS) return found;
+  return CallOnStream("cuMemAllocAsync", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return AllocateFrom(machine, machine.async_memory.CurrentOf(stream->device), address, bytes, stream);
   });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream handle) {
-  return Call("cuMemAllocFromPoolAsync", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult found = FindStream(machine, handle, &stream);
-    if (found != CUDA_SUCCESS) return found;
+  return CallOnStream("cuMemAllocFromPoolAsync", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (address == nullptr || !machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
     return AllocateFrom(machine, pool, address, bytes, stream);
   });
@@ -216,10 +210,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   bool of_cu_mem_alloc = false;
-  const CUresult result = Call("cuMemFreeAsync", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult found = FindStream(machine, handle, &stream);
-    if (found != CUDA_SUCCESS || address == 0) return found;
+  const CUresult result = CallOnStream("cuMemFreeAsync", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
+    if (address == 0) return CUDA_SUCCESS;
     if (machine.captures.Of(stream) != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const MappedRange* const mapping = machine.addresses.Find(address);
     of_cu_mem_alloc = mapping != nullptr && mapping->linear;

@@ -36,10 +36,7 @@ void Give(Value* to, Found found) {
 }  // namespace
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
-  return Call("cuStreamBeginCapture", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream("cuStreamBeginCapture", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (!IsMode(mode)) return CUDA_ERROR_INVALID_VALUE;
     if (IsLegacy(handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return machine.captures.Begin(stream, mode, machine.user_objects);
@@ -47,10 +44,7 @@ CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
-  return Call("cuStreamEndCapture", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult found = FindStream(machine, handle, &stream);
-    if (found != CUDA_SUCCESS) return found;
+  return CallOnStream("cuStreamEndCapture", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *graph = nullptr;
     std::unique_ptr<CUgraph_st> captured;
@@ -61,42 +55,36 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return Call("cuStreamIsCapturing", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindForQuestion(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
-    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *status = StatusOf(machine.captures.Of(stream));
-    return CUDA_SUCCESS;
-  });
+  return CallOnStream<FindForQuestion>("cuStreamIsCapturing", handle,
+                                       [&](Machine& machine, auto&, CUstream_st* stream) {
+                                         if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                                         *status = StatusOf(machine.captures.Of(stream));
+                                         return CUDA_SUCCESS;
+                                       });
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
                                 const CUgraphNode** dependencies, const CUgraphEdgeData** edges, size_t* count) {
-  return Call("cuStreamGetCaptureInfo", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindForQuestion(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
-    if (status == nullptr || (edges != nullptr && dependencies == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-    const StreamCapture* const capture = machine.captures.Of(stream);
-    *status = StatusOf(capture);
-    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
-    const StreamCapture::Tail& tail = capture->tails.at(stream);
-    Give(id, capture->id);
-    Give(graph, capture->graph.get());
-    Give(dependencies, tail.nodes.data());
-    Give(edges, tail.edges.data());
-    Give(count, tail.nodes.size());
-    return CUDA_SUCCESS;
-  });
+  return CallOnStream<FindForQuestion>("cuStreamGetCaptureInfo", handle,
+                                       [&](Machine& machine, auto&, CUstream_st* stream) {
+                                         if (status == nullptr || (edges != nullptr && dependencies == nullptr))
+                                           return CUDA_ERROR_INVALID_VALUE;
+                                         const StreamCapture* const capture = machine.captures.Of(stream);
+                                         *status = StatusOf(capture);
+                                         if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+                                         const StreamCapture::Tail& tail = capture->tails.at(stream);
+                                         Give(id, capture->id);
+                                         Give(graph, capture->graph.get());
+                                         Give(dependencies, tail.nodes.data());
+                                         Give(edges, tail.edges.data());
+                                         Give(count, tail.nodes.size());
+                                         return CUDA_SUCCESS;
+                                       });
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* dependencies, const CUgraphEdgeData*,
                                            size_t count, unsigned int flags) {
-  return Call("cuStreamUpdateCaptureDependencies", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream("cuStreamUpdateCaptureDependencies", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     const bool replaces = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES;
     if (!replaces && flags != CU_STREAM_ADD_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
     if (dependencies == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;

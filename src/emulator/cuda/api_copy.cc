@@ -62,10 +62,8 @@ std::function<void(const Pointers&, const Pointers&)> Clear(const End& to, size_
 
 CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle, Return when,
               std::vector<int> more_devices = {}) {
-  return Call(call, NeedsOf(handle), [&](Machine& machine, auto& lock) {
-    CUstream_st* stream = nullptr;
-    const CUresult found = FindStream(machine, handle, &stream);
-    if (found != CUDA_SUCCESS || bytes == 0) return found;
+  return CallOnStream(call, handle, [&](Machine& machine, auto& lock, CUstream_st* stream) {
+    if (bytes == 0) return CUDA_SUCCESS;
     auto operation = std::make_shared<Operation>();
     operation->name = call;
     operation->duration_us = CopyDuration(bytes);
@@ -95,10 +93,8 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
 
 template <typename Element>
 CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count, CUstream handle) {
-  return Call(call, NeedsOf(handle), [&](Machine& machine, auto& lock) {
-    CUstream_st* stream = nullptr;
-    const CUresult found = FindStream(machine, handle, &stream);
-    if (found != CUDA_SUCCESS || count == 0) return found;
+  return CallOnStream(call, handle, [&](Machine& machine, auto& lock, CUstream_st* stream) {
+    if (count == 0) return CUDA_SUCCESS;
     if (address % sizeof(Element) != 0 || count > SIZE_MAX / sizeof(Element)) return CUDA_ERROR_INVALID_VALUE;
     const commpoolEmulatorRange range{address, count * sizeof(Element)};
     if (machine.CheckAccess(Machine::Use::kWrite, range, stream->device) != CUDA_SUCCESS) {

@@ -73,12 +73,9 @@ CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, unsigned lon
 }
 
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
-  return Call("cuGraphLaunch", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    CUresult result = FindStream(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream("cuGraphLaunch", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (!machine.graphs.IsExecutable(executable)) return CUDA_ERROR_INVALID_VALUE;
-    result = machine.captures.RefuseCaptured(stream);
+    const CUresult result = machine.captures.RefuseCaptured(stream);
     if (result == CUDA_SUCCESS) Graphs::Launch(machine, *executable, stream);
     return result;
   });

@@ -36,6 +36,12 @@ AsyncExtent AllocationAt(const Machine& machine, const MappedRange* mapping, CUd
   return ordered ? AsyncExtent{ordered->address, ordered->bytes} : AsyncExtent{};
 }
 
+template <typename Value>
+CUresult Give(void* to, Value value) {
+  *static_cast<Value*>(to) = value;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
@@ -125,49 +131,36 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
     const bool on_device = location.kind == BankLocation::Kind::kDevice;
     switch (attribute) {
       case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *static_cast<CUcontext*>(data) =
-            on_device && mapping->linear ? machine.contexts[static_cast<size_t>(location.id)].get() : nullptr;
-        return CUDA_SUCCESS;
+        return Give<CUcontext>(
+            data, on_device && mapping->linear ? machine.contexts[static_cast<size_t>(location.id)].get() : nullptr);
       case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *static_cast<unsigned*>(data) = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-        return CUDA_SUCCESS;
+        return Give<unsigned>(data, on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
       case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *static_cast<int*>(data) = on_device ? location.id : CurrentContext() == nullptr ? 0 : CurrentDevice();
-        return CUDA_SUCCESS;
+        return Give<int>(data, on_device ? location.id : CurrentContext() == nullptr ? 0 : CurrentDevice());
       case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:  // for the current context, if that may access it
         if (CurrentContext() != nullptr && !machine.MayUse(Machine::Use::kRead, *mapping, CurrentDevice()))
           return CUDA_ERROR_INVALID_VALUE;
-        *static_cast<CUdeviceptr*>(data) = address;
-        return CUDA_SUCCESS;
+        return Give<CUdeviceptr>(data, address);
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(data) = whole.offset;
-        return CUDA_SUCCESS;
+        return Give<CUdeviceptr>(data, whole.offset);
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<size_t*>(data) = whole.bytes;
-        return CUDA_SUCCESS;
+        return Give<size_t>(data, whole.bytes);
       case CU_POINTER_ATTRIBUTE_MAPPED:
-        *static_cast<int*>(data) = 1;
-        return CUDA_SUCCESS;
+        return Give<int>(data, 1);
       case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *static_cast<uint64_t*>(data) = mapping->buffer_id;
-        return CUDA_SUCCESS;
+        return Give<uint64_t>(data, mapping->buffer_id);
       case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *static_cast<unsigned*>(data) = 0;
-        return CUDA_SUCCESS;
+        return Give<unsigned>(data, 0);
       case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *static_cast<unsigned*>(data) = on_device && mapping->linear ? 1 : 0;
-        return CUDA_SUCCESS;
+        return Give<unsigned>(data, on_device && mapping->linear ? 1 : 0);
       case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *static_cast<int*>(data) =
-            mapping->linear || mapping->physical->properties.allocFlags.gpuDirectRDMACapable != 0 ? 1 : 0;
-        return CUDA_SUCCESS;
+        return Give<int>(data,
+                         mapping->linear || mapping->physical->properties.allocFlags.gpuDirectRDMACapable != 0 ? 1 : 0);
       case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *static_cast<uint64_t*>(data) = mapping->physical->properties.requestedHandleTypes;
-        return CUDA_SUCCESS;
+        return Give<uint64_t>(data, mapping->physical->properties.requestedHandleTypes);
       case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: {
         const std::optional<AsyncMemory::Allocation> ordered = machine.async_memory.Find(address);
-        *static_cast<CUmemoryPool*>(data) = ordered ? ordered->pool : nullptr;
-        return CUDA_SUCCESS;
+        return Give<CUmemoryPool>(data, ordered ? ordered->pool : nullptr);
       }
       default:
         return CUDA_ERROR_NOT_SUPPORTED;

@@ -65,10 +65,7 @@ CUresult cuStreamDestroy(CUstream handle) {
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-  return Call("cuStreamQuery", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindProgress(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream<FindProgress>("cuStreamQuery", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (!machine.scheduler.IsIdle(stream)) return CUDA_ERROR_NOT_READY;
     machine.races.HostWaitedFor(stream->clock.clock);
     return CUDA_SUCCESS;
@@ -76,23 +73,18 @@ CUresult cuStreamQuery(CUstream handle) {
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-  return Call("cuStreamSynchronize", NeedsOf(handle), [&](Machine& machine, auto& lock) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindProgress(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
-    const int device = stream->device;
-    const StreamReach reach = stream->last == nullptr ? StreamReach() : stream->last->reach;
-    machine.scheduler.WaitForStream(lock, stream);
-    machine.async_memory.HostWaitedFor(reach);
-    return machine.contexts[static_cast<size_t>(device)]->sticky;
-  });
+  return CallOnStream<FindProgress>(
+      "cuStreamSynchronize", handle, [&](Machine& machine, auto& lock, CUstream_st* stream) {
+        const int device = stream->device;
+        const StreamReach reach = stream->last == nullptr ? StreamReach() : stream->last->reach;
+        machine.scheduler.WaitForStream(lock, stream);
+        machine.async_memory.HostWaitedFor(reach);
+        return machine.contexts[static_cast<size_t>(device)]->sticky;
+      });
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
-  return Call("cuStreamWaitEvent", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream("cuStreamWaitEvent", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (machine.captures.Of(stream) != nullptr || machine.captures.IsCaptured(event)) {
@@ -147,10 +139,7 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
-  return Call("cuLaunchHostFunc", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream("cuLaunchHostFunc", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     std::shared_ptr<Operation> operation = MakeOperation("host function");
     operation->duration_us = 3;
@@ -178,10 +167,7 @@ CUresult cuEventDestroy(CUevent event) {
 }
 
 CUresult cuEventRecord(CUevent event, CUstream handle) {
-  return Call("cuEventRecord", NeedsOf(handle), [&](Machine& machine, auto&) {
-    CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+  return CallOnStream("cuEventRecord", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (!machine.scheduler.IsEvent(event) || event->device != stream->device) return CUDA_ERROR_INVALID_HANDLE;
     if (machine.captures.Of(stream) != nullptr) return machine.captures.Record(event, stream);
     machine.captures.Forget(event);
