@@ -23,6 +23,7 @@ const char* commpoolEmulatorIssuedAt(const char* place);
 
 // A framework's allocator tells of its blocks. The end of a block is an operation of the stream that it was allocated
 // for: an access that this stream has not waited for by then is a race, although nobody has used the memory again.
+// Without a pool's name nothing begins there: nobody tells of the memory any more.
 void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream stream, int device, const char* pool);
 void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream stream, int device);
 

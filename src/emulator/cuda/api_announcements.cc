@@ -57,12 +57,13 @@ void commpoolEmulatorBlockFreed(CUdeviceptr address) {
 void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream handle, int device, const char* pool) {
   Locked([&](Machine& machine) {
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
+    if (pool == nullptr) return static_cast<void>(machine.races.blocks().Forget(address, bytes));
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
-    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, pool);
+    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, pool, machine.races.heard());
     if (stream == nullptr) return;
     // Memory that serves again is judged by what uses it.
-    std::erase_if(stream->ended, [&](const commpoolEmulatorRange& ended) {
-      return ended.address < address + bytes && address < ended.address + ended.bytes;
+    std::erase_if(stream->ended, [&](const auto& ended) {
+      return ended->address < address + bytes && address < ended->address + ended->bytes;
     });
   });
 }
@@ -70,11 +71,10 @@ void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream han
 void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream handle, int device) {
   Locked([&](Machine& machine) {
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
-    const std::shared_ptr<const AnnouncedBlock> block = machine.races.blocks().At(address);
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
-    if (block == nullptr || block->address != address || stream == nullptr) return;
-    if (machine.captures.Of(stream) != nullptr) return;
-    stream->ended.push_back({address, block->bytes});
+    if (stream == nullptr || machine.captures.Of(stream) != nullptr) return;
+    const auto block = machine.races.blocks().Ended(address, machine.races.heard());
+    if (block != nullptr) stream->ended.push_back(block);
   });
 }
 

@@ -191,6 +191,8 @@ CUresult cuEventQuery(CUevent event) {
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;
     if (!event->marker->done) return CUDA_ERROR_NOT_READY;
+    machine.races.AllocatorHeard(event->marker->clock);
+    if (machine.races.on() && CallStack::Capture().IsOfAllocator()) return CUDA_SUCCESS;
     machine.races.HostWaitedFor(event->marker->clock);
     return CUDA_SUCCESS;
   });

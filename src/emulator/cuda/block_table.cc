@@ -10,16 +10,29 @@ std::string AnnouncedBlock::Describe() const {
          std::to_string(stream) + " by pool " + pool + (freed ? ", freed" : "");
 }
 
-void BlockTable::Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool) {
+// What the allocator heard since the memory was free says nothing of this memory.
+void BlockTable::Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool,
+                           std::shared_ptr<const Clock> heard) {
   if (bytes == 0 || address + bytes < address) return;
-  Forget(address, bytes);
+  const std::shared_ptr<const AnnouncedBlock> before = Forget(address, bytes);
   auto block = std::make_shared<AnnouncedBlock>();
   block->address = address;
   block->bytes = bytes;
   block->number = ++last_number_;
   block->stream = stream;
   block->pool = std::move(pool);
+  block->heard = heard == nullptr || before == nullptr ? std::move(heard) : before->heard;
   pieces_.emplace(address, Piece{address + bytes, std::move(block)});
+}
+
+// Operations that were submitted before keep the block as it was.
+std::shared_ptr<const AnnouncedBlock> BlockTable::Ended(CUdeviceptr address, std::shared_ptr<const Clock> heard) {
+  const auto found = pieces_.find(address);
+  if (found == pieces_.end() || found->second.block->address != address) return nullptr;
+  auto ended = std::make_shared<AnnouncedBlock>(*found->second.block);
+  ended->ended = ++last_end_;
+  ended->heard = std::move(heard);
+  return found->second.block = std::move(ended);
 }
 
 void BlockTable::Freed(CUdeviceptr address) {
@@ -40,16 +53,19 @@ bool BlockTable::IsAsleep(CUdeviceptr address) const {
   return after != sleeping_.begin() && address < std::prev(after)->second;
 }
 
-void BlockTable::Forget(CUdeviceptr address, uint64_t bytes) {
+std::shared_ptr<const AnnouncedBlock> BlockTable::Forget(CUdeviceptr address, uint64_t bytes) {
+  std::shared_ptr<const AnnouncedBlock> last;
   const CUdeviceptr end = address + bytes;
   auto next = pieces_.upper_bound(address);
   if (next != pieces_.begin() && std::prev(next)->second.end > address) --next;
   while (next != pieces_.end() && next->first < end) {
     const auto [begin, piece] = *next;
     next = pieces_.erase(next);
+    if (last == nullptr || last->ended < piece.block->ended) last = piece.block;
     if (begin < address) pieces_.emplace(begin, Piece{address, piece.block});
     if (piece.end > end) pieces_.emplace(end, piece);
   }
+  return last != nullptr && last->ended == AnnouncedBlock::kLives ? nullptr : last;
 }
 
 std::shared_ptr<const AnnouncedBlock> BlockTable::At(CUdeviceptr address) const {

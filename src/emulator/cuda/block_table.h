@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "src/emulator/cuda/clock.h"
 #include "src/emulator/extension.h"
 
 namespace commpool::internal::emulator {
@@ -21,6 +22,11 @@ struct AnnouncedBlock {
   uint64_t stream = 0;  // the number of the stream that the block was allocated for
   std::string pool;
   bool freed = false;
+  static constexpr uint64_t kLives = UINT64_MAX;
+  uint64_t ended = kLives;  // counts ends of blocks
+  // What a framework's allocator has heard that orders the use of this memory. Null for a pool, which asks as a
+  // program.
+  std::shared_ptr<const Clock> heard;
 
   std::string Describe() const;
 };
@@ -33,14 +39,19 @@ struct BlockMisuse {
 // Owns the announced blocks of all pools. The race checker holds it and asks it about each operation.
 class BlockTable {
  public:
-  void Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool);
+  // `heard` is what a framework's allocator has heard by now.
+  void Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool,
+                 std::shared_ptr<const Clock> heard = nullptr);
+  // Ends a framework's block: its allocator may use the memory again. Null where no block starts.
+  std::shared_ptr<const AnnouncedBlock> Ended(CUdeviceptr address, std::shared_ptr<const Clock> heard);
   // Ignores an address where no live block starts: nobody announced that allocation.
   void Freed(CUdeviceptr address);
   // Marks memory whose pool sleeps. The pool copies over its own blocks then, and the blocks outlive their memory.
   void SetAsleep(CUdeviceptr address, uint64_t bytes, bool asleep);
   bool IsAsleep(CUdeviceptr address) const;
-  // Forgets a segment that was unmapped.
-  void Forget(CUdeviceptr address, uint64_t bytes);
+  // Forgets a segment that was unmapped. Returns the last block that ended there; null if one has not, or none lay
+  // there.
+  std::shared_ptr<const AnnouncedBlock> Forget(CUdeviceptr address, uint64_t bytes);
 
   // Finds the block that holds an address, live or freed; null if nobody announced one.
   std::shared_ptr<const AnnouncedBlock> At(CUdeviceptr address) const;
@@ -59,6 +70,7 @@ class BlockTable {
 
   std::map<CUdeviceptr, Piece> pieces_;          // by first byte
   std::map<CUdeviceptr, CUdeviceptr> sleeping_;  // begin -> end
+  uint64_t last_end_ = 0;
   uint64_t last_number_ = 0;
 };
 

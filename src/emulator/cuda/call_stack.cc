@@ -4,12 +4,14 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "src/emulator/cuda/function_names.h"
@@ -153,6 +155,16 @@ std::string CallStack::Describe() const {
     if (frame.symbol == "main") break;
   }
   return text.empty() ? "an unknown place" : text;
+}
+
+bool CallStack::IsOfAllocator() const {
+  static auto* const known = new std::unordered_map<void*, bool>;  // by return address
+  return walk_ != nullptr && std::any_of(walk_->addresses.begin(), walk_->addresses.end(), [](void* address) {
+           const auto [entry, fresh] = known->try_emplace(address);
+           // CUDACachingAllocator and CachingHostAllocatorImpl
+           if (fresh) entry->second = StackFrame(address).symbol.find("Caching") != std::string::npos;
+           return entry->second;
+         });
 }
 
 }  // namespace commpool::internal::emulator

@@ -18,6 +18,10 @@ class CallStack {
   // library and of NCCL it shows only the functions that programs call.
   std::string Describe() const;
 
+  // Says whether PyTorch's allocator, of device memory or of pinned memory, is among the callers. The machine's lock
+  // guards what it remembers of each caller: to name one is slow.
+  bool IsOfAllocator() const;
+
  private:
   std::shared_ptr<const Walk> walk_;  // shared by all operations from one place
 };

@@ -79,6 +79,7 @@ struct Operation {
   // For the race checker:
   uint64_t stream = 0;                                        // the stream's number
   std::shared_ptr<const Clock> host;                          // what the host knew at submission; null after the start
+  std::shared_ptr<const Clock> heard;                         // what allocators knew then
   Clock clock;                                                // everything before the operation, and the operation
   uint64_t component = 0;                                     // the stream's component in the clock
   CallStack issued_at;                                        // where it was submitted

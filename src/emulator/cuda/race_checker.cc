@@ -41,6 +41,16 @@ void NoteBlock(Operation& operation, std::shared_ptr<const AnnouncedBlock> block
   if (block != nullptr && known == operation.blocks.end()) operation.blocks.push_back(std::move(block));
 }
 
+// What orders an access there besides the operation's own clock: what the allocator had heard when the block was free.
+// Where it tells of no block, all that it had heard.
+const Clock& HeardOf(const Operation& operation, CUdeviceptr address) {
+  if (operation.clock.Covers(*operation.heard)) return operation.clock;
+  for (const auto& block : operation.blocks) {
+    if (block->heard != nullptr && address - block->address < block->bytes) return *block->heard;
+  }
+  return *operation.heard;
+}
+
 bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmulatorRange>& others) {
   return std::any_of(others.begin(), others.end(), [&](const commpoolEmulatorRange& other) {
     return range.address >= other.address && range.address + range.bytes <= other.address + other.bytes;
@@ -89,6 +99,7 @@ std::shared_ptr<AccessHistory> RaceChecker::HistoryOf(uint64_t physical, Memory 
 void RaceChecker::Submitted(Operation& operation) {
   if (!on()) return;
   operation.host = host_;
+  operation.heard = heard_;
   if (operation.reads.empty() && operation.writes.empty()) return;
   NotePlace(operation);
   if (blocks_.empty() || operation.effect == Operation::Effect::kEndsBlock) return;
@@ -141,6 +152,8 @@ void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
                         const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   const Moment end{operation->component, operation->clock.Of(operation->component)};
   const Moment moment{end.component, kind == AccessKind::kWrite ? end.count : end.count - 1};
+  Clock clock = operation->clock;
+  clock.Join(HeardOf(*operation, range.address));
   for (const MappedRange* mapping : addresses.Covering(range.address, range.bytes)) {
     AccessHistory* const history = mapping->physical->history.get();
     if (history == nullptr) continue;
@@ -148,9 +161,9 @@ void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
     const uint64_t stop = std::min<uint64_t>(range.address + range.bytes - mapping->address, mapping->bytes);
     const size_t before = history->size();
     if (operation->effect == Operation::Effect::kEndsBlock) {
-      history->End(begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
+      history->End(begin, stop, {operation, moment, mapping->address}, clock, conflicts_);
     } else {
-      history->Record(kind, begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
+      history->Record(kind, begin, stop, {operation, moment, mapping->address}, clock, conflicts_);
     }
     pieces_ += history->size() - before;
     for (const Conflict& conflict : conflicts_) {
@@ -168,7 +181,15 @@ void RaceChecker::Ended(const Operation& operation, StreamClock& stream) {
   if (operation.marker != nullptr) operation.marker->clock = operation.clock;
 }
 
+void RaceChecker::AllocatorHeard(const Clock& clock) {
+  if (!on() || heard_->Covers(clock)) return;
+  auto joined = std::make_shared<Clock>(*heard_);
+  joined->Join(clock);
+  heard_ = std::move(joined);
+}
+
 void RaceChecker::HostWaitedFor(const Clock& clock) {
+  AllocatorHeard(clock);
   if (!on() || host_->Covers(clock)) return;
   auto joined = std::make_shared<Clock>(*host_);
   joined->Join(clock);
@@ -183,7 +204,7 @@ void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& a
   for (const MappedRange* mapping : addresses.Touching(address, bytes)) {
     const AccessHistory* const history = mapping->physical->history.get();
     if (history == nullptr) continue;
-    for (Conflict& access : history->NotCoveredBy(*host_, mapping->address)) open.push_back(std::move(access));
+    for (Conflict& access : history->NotCoveredBy(*heard_, mapping->address)) open.push_back(std::move(access));
   }
   if (!open.empty()) logbook_.Report("unmapped before the host waited", DescribeOpenAccesses(open));
 }

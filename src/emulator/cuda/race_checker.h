@@ -54,6 +54,11 @@ class RaceChecker {
 
   // Call it when the host has waited for what the clock covers, or has asked and heard that it is done.
   void HostWaitedFor(const Clock& clock);
+  // Call it when a framework's allocator has asked and heard that. The program does not know what its allocator asks:
+  // that orders only the reuse of memory.
+  void AllocatorHeard(const Clock& clock);
+  // What the host or an allocator knows.
+  std::shared_ptr<const Clock> heard() const { return heard_; }
   // Reports accesses through these addresses that the host has not waited for.
   void Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses);
 
@@ -73,6 +78,7 @@ class RaceChecker {
   Logbook& logbook_;
   BlockTable blocks_;
   std::shared_ptr<const Clock> host_ = std::make_shared<Clock>();
+  std::shared_ptr<const Clock> heard_ = std::make_shared<Clock>();  // includes `host_`
   // What the host knew earlier. Operations that have not started may hold these clocks.
   std::deque<std::weak_ptr<const Clock>> earlier_host_;
   const uint64_t process_;  // differs between processes

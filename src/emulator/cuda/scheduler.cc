@@ -98,8 +98,10 @@ void Scheduler::SubmitEndedBlocks(CUstream_st* stream) {
   auto end = std::make_shared<Operation>();
   end->name = "the possible reuse of a freed block";
   end->effect = Operation::Effect::kEndsBlock;
-  for (const commpoolEmulatorRange& range : std::exchange(stream->ended, {})) {
-    if (machine_.addresses.Find(range.address) != nullptr) end->writes.push_back(range);
+  for (const auto& block : std::exchange(stream->ended, {})) {
+    if (machine_.addresses.Find(block->address) == nullptr) continue;
+    end->writes.push_back({block->address, block->bytes});
+    end->blocks.push_back(block);
   }
   if (!end->writes.empty()) Submit(stream, std::move(end));
 }

@@ -29,7 +29,8 @@ struct CUstream_st {
   int priority = 0;
   bool destroyed = false;  // runs its operations, then goes
   std::deque<std::shared_ptr<commpool::internal::emulator::Operation>> queue;
-  std::vector<commpoolEmulatorRange> ended;  // blocks that ended since the last operation: the next may reuse them
+  // blocks that ended since the last operation: the next may reuse them
+  std::vector<std::shared_ptr<const commpool::internal::emulator::AnnouncedBlock>> ended;
   std::shared_ptr<commpool::internal::emulator::Operation> last;  // submitted, done or not
   double time_us = 0;                                             // virtual end of its last finished operation
   commpool::internal::emulator::StreamClock clock;                // after its last finished operation

@@ -86,6 +86,8 @@ class Copy : public c10::OperatorKernel {
       return muted_(operation, keys, stack);
     }
     AnnounceBlocks();
+    AnnouncePinned(to);
+    AnnouncePinned(from);
     if (to.is_cuda() && from.is_cuda() && !IsPlain(to, from)) {
       BetweenDevices(to, from);
       Take(stack, operation.schema().arguments().size());

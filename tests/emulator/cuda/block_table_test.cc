@@ -57,6 +57,21 @@ TEST(BlockTable, KnowsAFreedBlockUntilItIsAllocatedAgain) {
   EXPECT_EQ(RuleBroken(table, kSegment, 512), "");
 }
 
+TEST(BlockTable, KnowsWhatAnAllocatorHadHeardWhenTheMemoryWasFree) {
+  BlockTable table;
+  const auto first = std::make_shared<Clock>();
+  const auto later = std::make_shared<Clock>();
+  later->Set({1, 2});
+  table.Allocated(kSegment, 512, 1, "PyTorch", first);
+  EXPECT_EQ(table.Ended(kSegment + 1, later), nullptr) << "no block begins there";
+  table.Ended(kSegment, first);
+  table.Allocated(kSegment, 256, 1, "PyTorch", later);
+  EXPECT_EQ(table.At(kSegment)->heard, first);
+  table.Ended(kSegment, later);
+  table.Allocated(kSegment, 1024, 1, "PyTorch", std::make_shared<Clock>());
+  EXPECT_EQ(table.At(kSegment)->heard, later) << "the last of the blocks that lay there";
+}
+
 TEST(BlockTable, KnowsTheRestOfAFreedBlock) {
   BlockTable table;
   table.Allocated(kSegment, 1024, 1, "grads");

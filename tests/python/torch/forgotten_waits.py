@@ -1,5 +1,7 @@
 """Small programs that forget one wait each; with forgets=False the same program waits. Imported by races_test.py."""
 
+import time
+
 import torch
 
 
@@ -184,6 +186,43 @@ def looks_up_an_embedding(program):
     program.waits(program.main, program.side)
     torch.nn.functional.embedding(index, table)
 
+
+def _allocators_hear(program):
+    """PyTorch's allocators ask whether the side stream is done with what was freed, and hear that it is."""
+    lent, pinned = torch.ones_like(program.ones), torch.ones(1 << 12).pin_memory()
+    program.side.wait_stream(program.main)
+    program.on_side(lambda: (lent.tanh(), pinned.to("cuda", non_blocking=True)))
+    lent.record_stream(program.side)
+    del lent, pinned
+    time.sleep(0.05)
+    return torch.ones_like(program.ones), torch.ones(1 << 12).pin_memory().to("cuda", non_blocking=True)
+
+
+def reads_after_allocators_have_heard(program):
+    program.on_side(lambda: program.ones.mul_(2))
+    _allocators_hear(program)
+    program.waits(program.main, program.side)
+    program.ones.sum()
+
+
+def reads_pinned_memory_after_allocators_have_heard(program):
+    pinned = torch.empty(1 << 12, pin_memory=True)
+    program.on_side(lambda: pinned.copy_(program.ones, non_blocking=True))
+    _allocators_hear(program)
+    program.waits(program.main, program.side)
+    torch.empty_like(program.ones).copy_(pinned, non_blocking=True)
+
+
+def frees_before_allocators_have_heard(program):
+    lent = [program.lends(torch.ones_like(program.ones), torch.tanh) for _ in range(2)]
+    lent[1].record_stream(program.side)
+    del lent
+    time.sleep(0.05)
+    return torch.full_like(program.ones, 7), torch.full_like(program.ones, 7)
+
+
+FURTHER = [reads_after_allocators_have_heard, reads_pinned_memory_after_allocators_have_heard,
+           frees_before_allocators_have_heard]
 
 PROGRAMS = [reads_before_it_is_written, reads_the_side_streams_result, writes_while_it_is_read, writes_twice,
             multiplies_matrices, forgets_to_record_the_stream, frees_and_makes_anew, uses_columns,

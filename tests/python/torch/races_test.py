@@ -9,7 +9,7 @@ import public_races
 from on_emulator import EmulatorCase, reports
 
 
-_PROGRAMS = forgotten_waits.PROGRAMS + public_races.PROGRAMS
+_PROGRAMS = forgotten_waits.PROGRAMS + forgotten_waits.FURTHER + public_races.PROGRAMS
 
 
 def _run(program, forgets):
