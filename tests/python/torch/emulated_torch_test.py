@@ -76,6 +76,13 @@ class OtherAllocators(EmulatorCase):
         self.assertEqual(printed_by("-c", script, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "[True] 1.0\n")
 
 
+class Profiler(EmulatorCase):
+    def test_sees_what_runs_on_the_host(self):
+        script = ("import torch\nwith torch.profiler.profile() as profile: torch.ones(3, device='cuda') + 1\n"
+                  "print('aten::add' in profile.key_averages().table())")
+        self.assertEqual(printed_by("-c", script), "True\n")
+
+
 class SharedTensors(unittest.TestCase):
     """Tensors of the stock torch in another process."""
 
