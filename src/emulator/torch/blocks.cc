@@ -61,7 +61,8 @@ void AnnounceBlocks() {
   static std::atomic<bool> announced = false;
   if (announced.load(std::memory_order_acquire) || !LooksForRaces()) return;
   if (!c10::cuda::CUDACachingAllocator::get()->initialized()) return;
-  if (announced.exchange(true)) return;
+  // PyTorch's other allocators, or the program's, tell nobody.
+  if (announced.exchange(true) || c10::cuda::CUDACachingAllocator::get()->name() != "native") return;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(Announce);
   AnnounceEarlierBlocks();
 }

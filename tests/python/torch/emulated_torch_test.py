@@ -1,5 +1,7 @@
 """PyTorch's unmodified wheel on the emulator: operations without kernels, and those with the few emulated kernels."""
 
+import subprocess
+import tempfile
 import unittest
 
 import torch
@@ -74,6 +76,20 @@ class OtherAllocators(EmulatorCase):
         script = ("import torch; tensor = torch.ones(1 << 20, device='cuda'); "
                   "print([segment['is_expandable'] for segment in torch.cuda.memory_snapshot()], tensor[5].item())")
         self.assertEqual(printed_by("-c", script, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "[True] 1.0\n")
+
+    def test_that_tell_of_no_blocks_serve_operations(self):
+        source = ("int cudaMalloc(void**, unsigned long); int cudaFree(void*); static void* made; "
+                  "void* make(long bytes, int device, void* stream) { cudaMalloc(&made, bytes); return made; } "
+                  "void end(void* pointer, long bytes, int device, void* stream) { cudaFree(pointer); }")
+        adds = "print((torch.ones(3, device='cuda') + 1).tolist())"
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/its.so"], input=source,
+                           text=True, check=True, timeout=300)
+            change = (f"torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator("
+                      f"'{folder}/its.so', 'make', 'end')); ")
+            for first, conf in (("", "backend:cudaMallocAsync"), (change, "")):
+                printed = printed_by("-c", f"import torch; {first}{adds}", PYTORCH_CUDA_ALLOC_CONF=conf)
+                self.assertEqual(printed, "[2.0, 2.0, 2.0]\n")
 
 
 class Profiler(EmulatorCase):
