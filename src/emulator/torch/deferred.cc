@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "src/emulator/torch/emulator.h"
+#include "src/emulator/torch/python_frames.h"
 #include "src/emulator/torch/values.h"
 
 namespace commpool::internal::emulated_torch {
@@ -182,6 +183,7 @@ void Deferred::Launch(std::unique_ptr<Deferred> self) {
 
 // An index out of range is what a device assert finds on a GPU.
 void Deferred::RunOn(const void* const* reads, void* const* writes) const {
+  if (PythonEnds()) return;  // and PyTorch with it
   try {
     Compute(reads, writes);
   } catch (const c10::Error& error) {

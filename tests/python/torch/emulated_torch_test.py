@@ -6,7 +6,7 @@ import unittest
 
 import torch
 
-from on_emulator import EmulatorCase, blocks_of, calls, printed_by, reports
+from on_emulator import EmulatorCase, blocks_of, calls, printed_by, reports, run_python
 from rank_processes import FOLDER, run_ranks
 
 
@@ -97,6 +97,13 @@ class Profiler(EmulatorCase):
         script = ("import torch\nwith torch.profiler.profile() as profile: torch.ones(3, device='cuda') + 1\n"
                   "print('aten::add' in profile.key_averages().table())")
         self.assertEqual(printed_by("-c", script), "True\n")
+
+
+class Ends(EmulatorCase):
+    def test_with_work_that_nobody_awaits(self):
+        script = ("import torch; square = torch.randn(1200, 1200, device='cuda')\n"
+                  "for _ in range(300): square = (square @ square).tanh()")
+        self.assertEqual(run_python("-c", script).stderr, "")
 
 
 class SharedTensors(unittest.TestCase):
