@@ -61,6 +61,21 @@ uint64_t TypeOf(const Stack& stack, size_t below) {
   return type;
 }
 
+// PyTorch makes operations on one tensor each of those on lists of tensors of several devices.
+bool ListsSeveralDevices(const Stack& arguments) {
+  std::optional<c10::Device> device;
+  bool several = false;
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isTensorList()) continue;
+    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || !tensor.is_cuda()) return;
+      several = several || device.value_or(tensor.device()) != tensor.device();
+      device = tensor.device();
+    });
+  }
+  return several;
+}
+
 bool AreStrided(const Stack& results) {
   bool strided = true;
   for (const c10::IValue& result : results) {
@@ -146,11 +161,12 @@ Muted::Muted(Original original, CpuKernel kernel, const OperatorHandle& operatio
 
 void Muted::operator()(const OperatorHandle& operation, DispatchKeySet keys, Stack* stack) const {
   if (Depth() != 0 || !has_cpu_) return original_.callBoxed(operation, keys, stack);
+  const size_t below = stack->size() - operation.schema().arguments().size();
+  const Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(below), stack->end());
+  if (ListsSeveralDevices(arguments)) return original_.callBoxed(operation, keys, stack);
   AnnounceBlocks();
   OverrideLaterOperations();
   const PlaceScope place;
-  const size_t below = stack->size() - operation.schema().arguments().size();
-  const Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(below), stack->end());
   std::optional<RandomState> random;
   if (draws_) random.emplace(arguments, DeviceOf(arguments).index());
   commpoolEmulatorMuted seen = CallMuted(operation, keys, stack);

@@ -86,6 +86,12 @@ class Operations(EmulatorCase):
             with self.subTest(name):
                 self.assertTrue(torch.equal(operation(_tensor().cuda()).cpu(), operation(_tensor())))
 
+    def test_on_lists_of_several_devices_run_on_each(self):
+        ones = [torch.ones(3, device=f"cuda:{number % 2}") for number in range(4)]
+        torch._foreach_mul_(ones, 2)
+        made = *torch._foreach_norm(ones, 1), *torch._foreach_add(ones, ones)
+        self.assertEqual([tensor.tolist() for tensor in made], [6.0] * 4 + [[4.0] * 3] * 4)
+
     def test_of_a_library_in_python_run_as_it_wrote_them(self):
         library = torch.library.Library("of_this_test", "DEF")
         library.define("twice(Tensor x) -> Tensor")
