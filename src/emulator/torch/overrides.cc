@@ -43,9 +43,7 @@ bool IsLeftAlone(const std::string& name) {
       "aten::empty",
       "aten::empty_strided",
       "aten::record_stream",
-      "aten::_local_scalar_dense",
       "aten::set_",
-      "aten::resize_",
       "aten::is_pinned",
       "aten::_pin_memory",
       "aten::view",
@@ -167,7 +165,7 @@ class AtOnceIfRefused : public c10::OperatorKernel {
   const Original original_;
 };
 
-// A collective, which NCCL submits: only its place is noted.
+// A collective, which NCCL submits, or copies of PyTorch's: only its place is noted.
 class Placed : public c10::OperatorKernel {
  public:
   explicit Placed(Original original) : original_(std::move(original)) {}
@@ -213,7 +211,7 @@ void Override(const c10::OperatorName& name) {
     return registrations.Add(name, std::make_unique<Whole>(ConvolutionBackwardOutputs));
   }
   Original original = operation->getComputedKernelForDispatchKey(DispatchKey::CUDA);
-  if (name.name.rfind("c10d::", 0) == 0) {
+  if (name.name.rfind("c10d::", 0) == 0 || name.name == "aten::_local_scalar_dense" || name.name == "aten::resize_") {
     return registrations.Add(name, std::make_unique<Placed>(std::move(original)));
   }
   if (name.name == "aten::copy_" && !has_overload) {

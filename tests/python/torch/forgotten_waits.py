@@ -221,8 +221,20 @@ def frees_before_allocators_have_heard(program):
     return torch.full_like(program.ones, 7), torch.full_like(program.ones, 7)
 
 
+def reads_an_element(program):
+    program.on_side(lambda: program.ones.mul_(2))
+    program.waits(program.main, program.side)
+    program.ones[0].item()
+
+
+def grows(program):
+    program.on_side(lambda: program.ones.mul_(2))
+    program.waits(program.main, program.side)
+    program.ones.resize_(1 << 13)
+
+
 FURTHER = [reads_after_allocators_have_heard, reads_pinned_memory_after_allocators_have_heard,
-           frees_before_allocators_have_heard]
+           frees_before_allocators_have_heard, reads_an_element, grows]
 
 PROGRAMS = [reads_before_it_is_written, reads_the_side_streams_result, writes_while_it_is_read, writes_twice,
             multiplies_matrices, forgets_to_record_the_stream, frees_and_makes_anew, uses_columns,
