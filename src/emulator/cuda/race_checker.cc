@@ -1,6 +1,7 @@
 #include "src/emulator/cuda/race_checker.h"
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -51,10 +52,18 @@ const Clock& HeardOf(const Operation& operation, CUdeviceptr address) {
   return *operation.heard;
 }
 
-bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmulatorRange>& others) {
-  return std::any_of(others.begin(), others.end(), [&](const commpoolEmulatorRange& other) {
-    return range.address >= other.address && range.address + range.bytes <= other.address + other.bytes;
-  });
+std::vector<commpoolEmulatorRange> ByAddress(std::vector<commpoolEmulatorRange> ranges) {
+  std::ranges::sort(ranges, {}, &commpoolEmulatorRange::address);
+  return ranges;
+}
+
+// A column of a tall tensor has thousands of ranges, so the search does not visit all. It may miss a wide range that
+// begins before another one.
+bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmulatorRange>& by_address) {
+  const auto after = std::ranges::upper_bound(by_address, range.address, {}, &commpoolEmulatorRange::address);
+  if (after == by_address.begin()) return false;
+  const commpoolEmulatorRange& other = *std::prev(after);
+  return range.address + range.bytes <= other.address + other.bytes;
 }
 
 }  // namespace
@@ -140,9 +149,10 @@ void RaceChecker::Started(Operation& operation, const StreamClock& stream) {
 
 void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   if (!on()) return;
+  const std::vector<commpoolEmulatorRange> written = ByAddress(operation->writes);
   for (const commpoolEmulatorRange& range : operation->reads) {
     // A write finds every conflict that a read of the same bytes would find, so the read is skipped.
-    if (!IsWithin(range, operation->writes)) Touch(AccessKind::kRead, range, operation, addresses);
+    if (!IsWithin(range, written)) Touch(AccessKind::kRead, range, operation, addresses);
   }
   for (const commpoolEmulatorRange& range : operation->writes) Touch(AccessKind::kWrite, range, operation, addresses);
   PruneWhereLarge();
