@@ -160,6 +160,22 @@ TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
   DestroyStream(busy);
 }
 
+// Idle memory serves each of them. So the pool lacks none, and would keep a list of free blocks for each.
+TEST_P(DyingStreams, AreForgottenWhereTheyAreVeryMany) {
+  const PoolHandle pool = NewPool();
+  ASSERT_TRUE(Get(pool).mode().Reserve(32 * kMiB).ok());
+  size_t before = 0;
+  for (size_t lists = 0; lists >= before;) {
+    ASSERT_LT(lists, 10'000u);
+    before = lists;
+    const CUstream stream = NewStream();
+    Free(Allocate(pool, stream, kKiB));
+    DestroyStream(stream);
+    lists = Get(pool).blocks().Ask(&engine::Engine::heap).free_index().lists().size();
+  }
+  EXPECT_EQ(CountersOf(pool).host_waits, 0u);
+}
+
 // The device always has work for more than a tenth of a second.
 TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   const PoolHandle pool = NewPool();

@@ -18,8 +18,6 @@ constexpr uint64_t kMuchShare = 4;
 // A program with more streams than this seems to make and destroy them all the time. Then the pool does not first wait
 // for calls that pass them.
 constexpr size_t kManyStreams = 16;
-// The wait has a limit, because the device's work may depend on something that this thread does later.
-constexpr std::chrono::milliseconds kLongestWait{100};
 
 }  // namespace
 
@@ -85,17 +83,18 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
   return HasPassed(kLongestWait);
 }
 
-void StrandedMemory::Look() {
+void StrandedMemory::Look(std::chrono::milliseconds limit) {
   MutexLock growth(basis_.growth());
-  if (waits_.load() && !HasPassed(std::chrono::milliseconds(0))) return;
+  const bool waits = waits_.load() && !HasPassed(std::chrono::milliseconds(0));
   {
     MutexLock lock(blocks_.mutex());
     const engine::Engine& engine = blocks_.engine();
     const std::set<StreamKey> streams = engine.StreamsOf();
     const bool lacks = engine.AnyClosedLacksFenceOf(MayHaveDied);
-    if (!lacks && std::none_of(streams.begin(), streams.end(), MayHaveDied)) return;
+    const bool crowded = ListsOf(engine) >= next_look_.exchange(ListsOf(engine) + kVeryMany);
+    if (waits || (!crowded && !lacks && std::ranges::none_of(streams, MayHaveDied))) return;
   }
-  if (BeginWait()) HasPassed(kLongestWait);
+  if (BeginWait()) HasPassed(limit);
 }
 
 bool StrandedMemory::BeginWait() {

@@ -4,6 +4,7 @@
 //   another stream lacks memory -> MakeUsable: the streams that freed it are wanted from now on
 //   a call passes a wanted one  -> Passed: an event behind its work; others take its memory after a wait for the event
 //   no call passes it any more  -> MakeUsable begins a wait for the device, once such streams have freed much memory
+//   very many streams have some -> Look begins one, and no request waits for it: idle memory serves
 //
 // The host waits for a device at most a tenth of a second, once, because a device may never be idle. Then the wait goes
 // on by itself, and a later MakeUsable sees its end. The pool does not grow while a thread waits.
@@ -30,6 +31,9 @@ namespace commpool::internal {
 // (BeginToSynchronise).
 class StrandedMemory {
  public:
+  // The host's wait has a limit, because the device's work may depend on something that this thread does later.
+  static constexpr std::chrono::milliseconds kLongestWait{100};
+
   StrandedMemory(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
 
   // Whether a call that passes the stream has to call Passed.
@@ -42,11 +46,19 @@ class StrandedMemory {
   // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
   // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
   bool MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before);
-  // For a pool that serves nobody any more, without a lock: looks at a wait that is under way, else begins one where
-  // only that can tell when memory is idle. The first look may take as long as MakeUsable.
-  void Look();
+  // Whether so many streams have left free memory that a call which passes one has to call Look.
+  bool IsCrowded(StreamKey stream, const engine::Engine& engine) const {
+    return IsUnpromised(stream) && ListsOf(engine) >= next_look_.load(std::memory_order_relaxed);
+  }
+  // Looks at a wait that is under way, else begins one where only that can tell when memory is idle, and waits up to
+  // `limit` for its end. Without a lock.
+  void Look(std::chrono::milliseconds limit);
 
  private:
+  static constexpr size_t kVeryMany = 1024;
+
+  // The engine's lists of free blocks: one or two of each stream that left some, of 2 KiB each.
+  static size_t ListsOf(const engine::Engine& engine) { return engine.heap().free_index().lists().size(); }
   // Begins waits for all places of uses. Returns false where one captures.
   bool BeginWait() COMMPOOL_REQUIRES(kGrowthLock);
   // Whether all waits have ended by the limit, and their uses are forgotten now.
@@ -61,7 +73,8 @@ class StrandedMemory {
   std::atomic<bool> any_wanted_{false};
   // The next call that passes one of them records its event.
   std::set<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
-  std::atomic<bool> waits_{false};  // whether a wait is under way
+  std::atomic<bool> waits_{false};            // whether a wait is under way
+  std::atomic<size_t> next_look_{kVeryMany};  // at so many lists
   std::atomic<uint64_t> times_freed_{0};
   // The waits for the places, each on a thread that may go on after this object, and what is over when they end.
   std::map<int, std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(kGrowthLock);

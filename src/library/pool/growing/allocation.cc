@@ -44,7 +44,8 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
   engine::SegmentRange block;
   {
     MutexLock lock(blocks_.mutex());
-    if (!basis_.life.open()) return 0;  // under the lock: a sleep or a close looks at the blocks after it has begun
+    // Under the lock: a sleep or a close looks at the blocks after it has begun.
+    if (!basis_.life.open() || stranded_.IsCrowded(stream, engine())) return 0;
     // Without a pending fence a look at fences frees nothing, so such allocations do not count.
     const bool counts = engine().HasPendingFences();
     if (counts && since_poll_ + 1 == kAllocationsForPoll) return 0;
@@ -136,11 +137,14 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
 }
 
 // A try follows in any case: it was perhaps only time to look.
-Result<bool> GrowingMode::TakeWhatHasPassed(Request&) {
+Result<bool> GrowingMode::TakeWhatHasPassed(Request& request) {
+  bool crowded = false;
   {
     MutexLock lock(blocks_.mutex());
     if (engine().HasPendingFences()) since_poll_ = (since_poll_ + 1) % kAllocationsForPoll;
+    crowded = stranded_.IsCrowded(request.stream, engine());
   }
+  if (crowded && !basis_.device->capturing()) stranded_.Look(std::chrono::milliseconds(0));
   blocks_.PollFences();
   KeepToThreshold();
   return true;
