@@ -302,6 +302,13 @@ TEST_F(Stranded, ServesItsOwnStreamInOnePieceWithIdleMemory) {
   EXPECT_TRUE(Serves(8 * kMiB, kMortal, Reuse::kSameStream));
 }
 
+TEST_F(Stranded, IsNotLookedAtForAStreamThatHasFreedNothing) {
+  Block* const block = engine().heap().Find(Serve(kMiB, kMortal));
+  Block* const rest = std::exchange(block->next, block);  // a walk over all blocks does not end
+  EXPECT_EQ(engine_->AllocateOwn(16 * kMiB, kUnpromised).bytes, 0u);
+  block->next = rest;
+}
+
 TEST_F(Stranded, ServesOthersBehindAFence) {
   Free(Serve(8 * kMiB, kMortal));
   engine().FenceStream(kMortal, Fence{5}, engine().Now());

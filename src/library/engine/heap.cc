@@ -255,7 +255,17 @@ void Heap::UnifyWhere(Usable usable) {
   });
 }
 
+// Idle neighbours are one block already. So nothing merges, and there is no walk over all blocks, where the stream has
+// no free block of its own.
 void Heap::Unify(StreamKey stream, Part part) {
+  using Kind = UseClass::Kind;
+  const FreeIndex& index = free_index_;
+  const auto has_own = [&](Space space, Kind kind) {
+    const auto list = index.lists().find({part, space, kind, stream});
+    return list != index.lists().end() && !list->second.blocks.empty();
+  };
+  const auto has = [&](Space space) { return has_own(space, Kind::kOneStream) || has_own(space, Kind::kOneStranded); };
+  if (!has(Space::kSmall) && !has(Space::kLarge)) return;
   UnifyWhere([&](const Block& block) {
     return block.state == BlockState::kFree && block.part == part &&
            !block.uses.Any([&](const Use& use) { return use.stream != stream; });
