@@ -61,6 +61,8 @@ TEST_F(Parts, CountTheirFreeMemoryAsNobodys) {
   EXPECT_EQ(counters().allocated_bytes.current, 0u);
   EXPECT_EQ(counters().free_bytes, 2 * kMiB);
   EXPECT_EQ(counters().largest_free_block_bytes, kMiB);
+  EXPECT_EQ(counters().pending_bytes, kMiB);
+  EXPECT_EQ(engine().Snapshot()[0].state, COMMPOOL_BLOCK_PENDING);
   EXPECT_FALSE(engine().heap().IsWhollyFree(0));
   EXPECT_TRUE(engine().StreamsOf().empty()) << "waiting for a stream would not help";
 }

@@ -83,7 +83,7 @@ void AddBlock(const Block* block, const Heap& heap, Sums& sums) {
   } else {
     COMMPOOL_CHECK(block->requested == 0, "a block without an allocation has requested bytes");
   }
-  if (IsPending(*block)) sums.pending_bytes += block->bytes;
+  if (IsPending(*block) || (free && block->part != kCommonPart)) sums.pending_bytes += block->bytes;
 }
 
 void CheckSegment(const HeapSegment& segment, const Heap& heap, Moment now, Sums& sums) {

@@ -11,10 +11,11 @@
 namespace commpool::internal::engine {
 namespace {
 
+// Free memory of a graph that lives counts as pending too.
 BlockView ViewOf(const Block& block) {
   commpool_block_state state = IsHole(block) ? COMMPOOL_BLOCK_UNMAPPED : COMMPOOL_BLOCK_PENDING;
   if (block.state == BlockState::kLive) state = COMMPOOL_BLOCK_LIVE;
-  if (block.state == BlockState::kFree && !IsPending(block)) state = COMMPOOL_BLOCK_FREE;
+  if (block.state == BlockState::kFree && block.part == kCommonPart && !IsPending(block)) state = COMMPOOL_BLOCK_FREE;
   return {reinterpret_cast<void*>(AddressOf(block)),
           block.bytes,
           block.requested,
@@ -298,6 +299,10 @@ Counters Engine::counters() const {
   counters.free_bytes = counters.reserved_bytes.current - counters.allocated_bytes.current;
   counters.largest_free_block_bytes = heap_.free_index().LargestBytes();
   counters.pending_bytes = heap_.pending_bytes();
+  const auto add = [&](const Block* block) { counters.pending_bytes += IsPending(*block) ? 0 : block->bytes; };
+  for (const auto& [use_class, list] : heap_.free_index().lists()) {
+    if (use_class.part() != kCommonPart) list.blocks.VisitFrom(0, add);
+  }
   return counters;
 }
 

@@ -22,7 +22,7 @@ function freeMemorySentences(pool, memory, time) {
     parts.push([formatBytes(bytes.cached), " of it lies in threads' caches, which serve their own threads and streams. "]);
   }
   if (bytes.pending) {
-    parts.push([formatBytes(bytes.pending), " of it is pending: freed, and some stream or rank may still use it. "]);
+    parts.push([formatBytes(bytes.pending), " of it is pending: freed, and some stream, rank or graph may still use it. "]);
   }
   if (pool.left_out.blocks) {
     parts.push([plural(pool.left_out.blocks, "smaller block"),
