@@ -81,6 +81,17 @@ TEST_F(MemorySearch, TheErrorListsEveryPoolOfTheDeviceTheBiggestFirst) {
   EXPECT_EQ(CountersOf(far).failed_allocations, 0u);
 }
 
+TEST_F(MemorySearch, TheErrorListsPoolsOfTheSameMemoryAlone) {
+  PoolConfiguration pinned = ConfiguredWith({.name = "pinned", .limit_bytes = 4 * kMiB});
+  pinned.backing.kind = BackingKind::kPinned;
+  const PoolHandle pools[] = {Create(pinned), Create(Configured("of a device"))};
+  for (const PoolHandle pool : pools) {
+    const std::string message = TryAllocate(pool, 80 * kMiB).status().message();
+    EXPECT_EQ(message.find("\n  pinned ") != std::string::npos, pool == pools[0]) << message;
+    EXPECT_EQ(message.find("\n  of a device ") != std::string::npos, pool == pools[1]) << message;
+  }
+}
+
 TEST_F(MemorySearch, TheErrorBeginsWithOneSentence) {
   const PoolHandle named = Create(Configured("gradients"));
   const PoolHandle unnamed = Create(Configured(PoolConfiguration().name.c_str()));

@@ -105,7 +105,7 @@ void MemorySearch::ReleaseDestroyed() {
 std::string MemorySearch::DescribeHolders(int device) {
   Rows rows;
   for (const std::shared_ptr<Pool>& holder : pools_.All()) {
-    if (holder->device() != device) continue;
+    if ((IsOfADevice(holder->basis().configuration.backing) ? holder->device() : kHost) != device) continue;
     commpool_statistics statistics = holder->Statistics();
     statistics.reserved_bytes.current -= statistics.asleep_bytes;
     // A pool without a handle matters as long as its live blocks keep memory.
@@ -129,6 +129,7 @@ std::string MemorySearch::DescribeHolders(int device) {
     add(name, FormatBytes(statistics.reserved_bytes.current), FormatBytes(statistics.allocated_bytes.current),
         statistics.free_bytes, FormatBytes(statistics.largest_free_block_bytes));
   }
+  if (device == kHost) return text;
   for (const MemoryHolders::Held& held : runtime_.holders.Describe(device))
     add(held.name, "?", "?", held.cached_bytes, "?");
   return text;

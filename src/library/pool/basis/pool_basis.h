@@ -56,6 +56,8 @@ class OtherPools {
   // the smallest of many share one line. Then one line for each other allocator of the process, with what it says it
   // holds.
   virtual std::string DescribeHolders(int device) = 0;
+  // Instead of a device: the pools of the host's memory, whichever device is theirs.
+  static constexpr int kHost = -1;
 };
 
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own. The
@@ -329,7 +331,9 @@ struct PoolBasis {
   uint64_t ReleaseOtherPools(const std::string& budget = "") const {
     return runtime.others.ReleaseUnused(device->device(), owner.lock().get(), budget);
   }
-  std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
+  std::string DescribeHolders() const {
+    return runtime.others.DescribeHolders(IsOfADevice(configuration.backing) ? device->device() : OtherPools::kHost);
+  }
 
   recording::HomePlace place() const {
     return {home_id.load(std::memory_order_acquire), channel_number.load(std::memory_order_acquire)};
