@@ -34,18 +34,27 @@ Result<std::vector<std::string>> FilesIn(const std::string& place) {
   return files;
 }
 
+// A process may record several times. Where the launcher gave it no rank, its number says whose recording it is.
+bool IsOfOneRank(const recording::ProcessFacts& one, const recording::ProcessFacts& other) {
+  if (one.rank != other.rank || one.rank >= 0) return one.rank == other.rank;
+  return one.host == other.host && one.process == other.process;
+}
+
 // The newest recording of a rank stays: an older one is of a start before.
 void KeepNewest(Recordings& recordings) {
   std::vector<RecordingReader> kept;
   for (RecordingReader& reader : recordings.readers) {
-    const bool same = !kept.empty() && reader.facts().rank >= 0 && kept.back().facts().rank == reader.facts().rank;
-    if (!same) {
+    const recording::ProcessFacts& facts = reader.facts();
+    const auto older = std::ranges::find_if(kept, [&](const auto& one) { return IsOfOneRank(one.facts(), facts); });
+    if (older == kept.end()) {
       kept.push_back(std::move(reader));
       continue;
     }
-    recordings.notes.push_back("rank " + std::to_string(reader.facts().rank) + " left several recordings: \"" +
-                               kept.back().path() + "\" is older and not shown");
-    kept.back() = std::move(reader);
+    const bool named = facts.rank >= 0;
+    recordings.notes.push_back((named ? "rank " : "process ") +
+                               std::to_string(named ? static_cast<uint64_t>(facts.rank) : facts.process) +
+                               " left several recordings: \"" + older->path() + "\" is older and not shown");
+    *older = std::move(reader);
   }
   recordings.readers = std::move(kept);
 }

@@ -235,6 +235,19 @@ TEST_F(ReportBuilderTest, ShowsTheNewestRecordingOfARankAndNamesThoseThatCannotB
   EXPECT_TRUE(Says(report.notes, "other.recording\" is no recording of commpool"));
 }
 
+TEST_F(ReportBuilderTest, ShowsTheNewestRecordingOfAProcessWithoutARankBesideOtherProcesses) {
+  for (uint64_t start = 0; start < 4; ++start) {
+    recording::ProcessFacts facts = FactsOf(-1, -1);
+    facts.process = 8 + start % 2;
+    facts.wall_clock += start;
+    Record([](RecordingWriter&) {}, facts);
+  }
+  const ReportModel report = Build();
+  ASSERT_EQ(report.ranks.size(), 2u);
+  EXPECT_EQ(report.ranks[1].facts.wall_clock, FactsOf(-1).wall_clock + 3);
+  EXPECT_TRUE(Says(report.notes, "process 9 left several recordings"));
+}
+
 // The folder has the eight ranks of a first start, and the four of a second.
 TEST_F(ReportBuilderTest, ShowsNoRankOfAnOlderAndLargerStart) {
   for (int64_t rank = 0; rank < 12; ++rank) {
