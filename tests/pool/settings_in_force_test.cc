@@ -34,9 +34,9 @@ TEST_F(SettingsInForce, ReachTheDefaultPool) {
 }
 
 TEST_F(SettingsInForce, AreNamedWhereTheDefaultPoolCannotBeMade) {
-  Open("default.alignment:1GiB");
+  Open("default.backing:cuda,default.mode:expandable");
   ExpectFailure(runtime().DefaultPool(0).status(), StatusCode::kInvalidArgument,
-                "COMMPOOL_CONF says default.alignment:1GiB");
+                "COMMPOOL_CONF says default.mode:expandable");
 }
 
 TEST_F(SettingsInForce, ThatContradictEachOtherInTheDefaultPoolAreNamed) {

@@ -75,11 +75,12 @@ Status Settings::Add(const SettingEntry& written) {
   }
   // Before the checks: a wrong entry ends Parse, and the list goes with it.
   entries_.push_back(*entry);
-  // Whether a pool with only this setting would be valid. A mistake shows at the program's first call, and not when the
-  // first pool that it concerns is made. What depends on the pool is asked by the row's `fits`, once there is a pool.
+  // Whether a pool with only this setting would be valid: a value that does not fit it fits none. A mistake shows at
+  // the program's first call, and not when the first pool that it concerns is made, which asks the row's `fits` again.
   if (const SettingRow* const row = FindSettingRow(entry->key)) {
     PoolConfiguration of_defaults;
     COMMPOOL_TRY(row->set(entry->value, of_defaults));
+    COMMPOOL_TRY(row->fits(of_defaults));
     return CheckConfiguration(of_defaults);
   }
   if (entry->key != kStrategyKey) return ReadDeviceLimit(*entry, device_limit_);
