@@ -21,9 +21,8 @@ from typing import Any, Callable, Optional
 
 from . import _abi, _driver
 from ._library import FAST
-from .runtime import MemoryHolder
+from .runtime import MemoryHolder, answer_of
 
-_RUN = ctypes.CFUNCTYPE(None)
 _BEGIN_MS = 100
 _DONE_MS = 10000
 
@@ -105,17 +104,7 @@ class LibraryHolder(MemoryHolder):
         return given
 
     def _ask(self, function: Callable[[int], Any], device: int) -> int:
-        """Calls a function; one that raises counts as 0. It runs it as C does: its exception goes to
-        sys.unraisablehook, and an exception of that hook is lost.
-        """
-        answer = 0
-
-        def run() -> None:
-            nonlocal answer
-            answer = max(0, int(function(device) or 0))
-
-        _RUN(run)()
-        return answer
+        return answer_of(lambda: function(device) or 0)
 
     def __repr__(self) -> str:
         return (f"<commpool.holders.LibraryHolder {self.name!r}: asked {self.asked}, gave {self.released_bytes} bytes, "

@@ -142,6 +142,17 @@ class Holders(FullDevice):
         self.check_refused()
         self.assertEqual((holder.asked, holder.skipped), (0, 0))
 
+    def test_that_raise_or_answer_less_than_nothing_hide_no_other(self):
+        def give(device, count):
+            self.cache.nbytes = below.free(self.cache.pointer) or 0
+            return 100 * MIB
+
+        add, caught = commpool.MemoryHolder, []
+        with (mock.patch.object(sys, "unraisablehook", caught.append), add(release=lambda *_: 1 // 0),
+              add(release=lambda *_: -1), add(release=give)):
+            self.pool.allocate(120 * MIB).free()
+        self.assertEqual({error.exc_type for error in caught}, {ZeroDivisionError})
+
     def test_serve_many_threads_that_run_out_at_once(self):
         holder, together = self.holder(), threading.Barrier(4)
 
