@@ -14,6 +14,8 @@ from .sizes import MOST_BYTES, Size, parse_size
 from .statistics import settings_of
 
 _Holder = TypeVar("_Holder", bound="MemoryHolder")
+# The C functions of holders, by holder, while these are added: C may call them at the very end.
+_added: dict[int, Any] = for_ever({})
 
 
 class DriverCall(NamedTuple):
@@ -130,11 +132,13 @@ class MemoryHolder:
         options.name, options.cached_bytes, options.release = words.text_of("name", name), cached_bytes, release
         options.context = context
         self.name, self._holder = name, library.add_holder(ctypes.byref(options))
+        _added[self._holder] = cached_bytes, release
 
     def remove(self) -> None:
         """Removes it, when no call of its functions runs any more."""
         if self._holder:
             library.remove_holder(self._holder)
+            _added.pop(self._holder, None)
             self._holder = 0
 
     def __enter__(self: _Holder) -> _Holder:
@@ -160,4 +164,4 @@ def answer_of(function: Callable[..., int], *arguments: Any, _run: Any = ctypes.
 
 def _without_context(kind: Any, function: Optional[Callable[..., int]]) -> Any:
     """A function for C; a null pointer for None."""
-    return kind() if function is None else for_ever(kind(lambda *given, ask=answer_of: ask(function, *given[:-1])))
+    return kind() if function is None else kind(lambda *given, ask=answer_of: ask(function, *given[:-1]))

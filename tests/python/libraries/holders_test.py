@@ -4,10 +4,12 @@ import concurrent.futures
 import contextlib
 import ctypes
 import functools
+import gc
 import sys
 import threading
 import types
 import unittest
+import weakref
 from unittest import mock
 
 import below
@@ -152,6 +154,18 @@ class Holders(FullDevice):
               add(release=lambda *_: -1), add(release=give)):
             self.pool.allocate(120 * MIB).free()
         self.assertEqual({error.exc_type for error in caught}, {ZeroDivisionError})
+
+    def test_live_until_they_are_removed(self):
+        def answer(*_):
+            return 0
+
+        kept, holder = weakref.ref(answer), commpool.MemoryHolder(cached_bytes=answer, release=answer)
+        del answer
+        gc.collect()
+        self.assertIsNotNone(kept())
+        holder.remove()
+        gc.collect()
+        self.assertIsNone(kept())
 
     def test_serve_many_threads_that_run_out_at_once(self):
         holder, together = self.holder(), threading.Barrier(4)
