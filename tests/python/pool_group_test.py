@@ -81,7 +81,11 @@ class Groups(emulated.Case):
         with self.group() as pools:
             self.assertRaisesRegex(commpool.FailedPrecondition, "wait for its own other ranks", pools[0].reserve, MIB)
             self.assertInvalid("a group of 2 pools and 1 communicators", pools.register_with, self.home[:1])
+            for call in (pools.register_with, pools.deregister, pools.rehome):
+                self.assertInvalid("a group of 2 pools and 2 communicators: each has its own", call, self.home[:1] * 2)
         for devices, across, reason in (([0], self.home, "a group of 1 devices and 2 communicators"), ([], [], ""),
+                                        (_DEVICES, self.home[:1], "a group of 2 devices and 1 communicators"),
+                                        (_DEVICES, self.home[:1] * 2, "2 communicators: each has its own"),
                                         ([0], None, "symmetric_across is None, which is no communicator")):
             self.assertInvalid(reason, commpool.PoolGroup, devices=devices, symmetric_across=across)
 

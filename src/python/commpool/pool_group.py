@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from . import registering, registrars
 from ._library import library
 from .errors import InvalidArgument, refusing
-from .handles import Communicator, Device, home_handle
+from .handles import Communicator, Device, communicator_handle, home_handle
 from .pool import Pool, PoolOptions, make, telling
 from .sizes import Size, parse_size
 from .together import Together
@@ -56,8 +56,10 @@ class PoolGroup(Together):
         """
         if symmetric_across is None:
             home_handle(None, -1)  # raises, as for a pool
-        with telling(symmetric_across, words.get("all_gather")):
-            self._refuse_other_count("devices", len(devices), symmetric_across)
+        # All of this thread's ranks tell the others in one call, for which each needs a communicator of its own.
+        apart = len(set(map(communicator_handle, symmetric_across))) == len(symmetric_across) >= len(devices)
+        with telling(symmetric_across if apart else [], words.get("all_gather")):
+            self._refuse_unfit("devices", len(devices), symmetric_across)
             at_once = None if reserve is None else parse_size(reserve, "reserve")
             self._pools = [_Member(name, device=device, symmetric_across=communicator, **words)
                            for device, communicator in zip(devices, symmetric_across)]
@@ -111,13 +113,14 @@ class PoolGroup(Together):
 
     def _with(self, call: Any, communicators: Sequence[Communicator]) -> None:
         with refusing(lambda _: self._collective(call, communicators=[None] * len(self._pools))):
-            self._refuse_other_count("pools", len(self._pools), communicators)
+            self._refuse_unfit("pools", len(self._pools), communicators)
         self._collective(call, communicators=communicators)
 
     @staticmethod
-    def _refuse_other_count(what: str, count: int, communicators: Sequence[Communicator]) -> None:
-        if len(communicators) != count:
-            raise InvalidArgument(f"a group of {count} {what} and {len(communicators)} communicators")
+    def _refuse_unfit(what: str, count: int, communicators: Sequence[Communicator]) -> None:
+        given = [handle for handle in map(communicator_handle, communicators) if handle]
+        if len(communicators) != count or len(set(given)) != len(given):
+            raise InvalidArgument(f"a group of {count} {what} and {len(communicators)} communicators: each has its own")
 
     def __repr__(self) -> str:
         return f"<commpool.PoolGroup of {', '.join(repr(pool) for pool in self._pools)}>"
