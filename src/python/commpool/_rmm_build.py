@@ -39,15 +39,17 @@ except MemoryError:
 _TRIED = "COMMPOOL_RMM_TRIAL"  # names the binary in the trial process
 
 
-def placed(kind: Any, pool: int, device: int) -> Any:
-    """Makes an object of `kind`, a Python subclass of RMM's DeviceMemoryResource, over a pool.
+def placed(kind: Any, pool: Any, device: int) -> Any:
+    """Makes an object of `kind`, a Python subclass of RMM's DeviceMemoryResource, over a pool, which it keeps; None is
+    what scopes catch.
 
     Raises:
       CannotBuild: with the reason.
     """
     place = _place()
     resource = kind.__new__(kind)
-    place(id(resource) + _OFFSET, pool, device)
+    place(id(resource) + _OFFSET, 0 if pool is None else pool.handle, device)
+    resource.commpool_pool = pool
     return resource
 
 

@@ -49,7 +49,7 @@ def resource(pool: Optional[Pool] = None, device: int = 0, *, path: PathWord = "
     number = pool.device if pool is not None else device
     if path != "python":
         try:
-            return _rmm_build.placed(CompiledResource, pool.handle if pool is not None else 0, number)
+            return _rmm_build.placed(CompiledResource, pool, number)
         except _compile.CannotBuild as reason:
             if path == "c++":
                 raise errors.NotSupported(str(reason)) from reason

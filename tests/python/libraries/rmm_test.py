@@ -87,6 +87,10 @@ class Cases:
         self.assertEqual(commpool.block_of(start).pool, self.pool.handle)
         self.adapter.resource(path=self.path).deallocate(start, 1000)
 
+    def test_keep_their_pool(self):
+        resource = self.adapter.resource(commpool.Pool("of no other name"), path=self.path)
+        resource.deallocate(resource.allocate(1000), 1000)
+
     def test_outlive_their_pool(self):
         start = self.resource.allocate(1000)
         self.pool.destroy()
