@@ -108,6 +108,7 @@ class Arrays(emulated.Case):
             self.assertEqual(take(array.__dlpack__()).dl_tensor.ndim, len(shape))
         self.assertEqual(pool.stats().allocated_blocks.total, 0)
         self.assertEqual(commpool.empty((), device=0).nbytes, 4)
+        self.assertInvalid("there is no device 9", commpool.empty, 0, device=9)
 
     def test_are_no_arrays_of_numpy_s(self):
         array, told = commpool.empty(4, device=0), "Array 4 float32, device 0> is memory that a device works on"

@@ -133,6 +133,8 @@ class Pools(emulated.Case):
         pool.revoke(1)
         self.assertEqual([pool.access_of(device) for device in (1, 2, "cpu")], ["none", "read-write", "none"])
         self.assertEqual(commpool.Pool(backing="pinned").access_of("cpu"), "read-write")
+        for none_such in (9, -1):
+            self.assertInvalid(f"there is no device {none_such}", pool.access_of, none_such)
         self.assertInvalid("no CUDA device", pool.access_of, "npu:0")
         self.assertRaisesRegex(commpool.NotSupported, "there is no device 77", pool.grant, 77)
 

@@ -339,6 +339,7 @@ class Refusals(Sharing):
     def test_of_options(self):
         ticket = self.pool.share()
         self.assertInvalid("addresses 'mine' is none of any, same", commpool.Pool.import_, ticket, addresses="mine")
+        self.assertOtherRaises("^InvalidArgument: .*no device 9", f"commpool.Pool.import_({ticket!r}, device=9)")
         self.assertInvalid("imports 'told' is none of refuse_sleep, sleep_too", self.pool.share, imports="told")
 
     def test_of_parts_and_of_other_pools_blocks(self):

@@ -1,5 +1,5 @@
 """The few driver calls that the package makes itself: to let a stream wait for another, to ask whether one captures, to
-trim a memory pool, and to find the current device, or that at a PCI address.
+trim a memory pool, and to find the current device, that at a PCI address, and whether there is one of a number.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -16,7 +16,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 from .errors import DriverError, FailedPrecondition
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # their handles; 0 is the legacy one too
-_EVENT_WITHOUT_TIMING = 2
+_EVENT_WITHOUT_TIMING, _INVALID_DEVICE = 2, 101
 _CAPTURE_ERRORS = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_*
 _POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
@@ -137,6 +137,11 @@ def current_device() -> Optional[int]:
     with contextlib.suppress(OSError):  # no driver is open
         return device.value if _driver().cuCtxGetDevice(ctypes.byref(device)) == 0 else None
     return None
+
+
+def lacks_device(device: int) -> bool:
+    """Whether the driver says that there is no device of that number."""
+    return bool(_driver().cuDeviceGet(ctypes.byref(ctypes.c_int()), ctypes.c_int(device)) == _INVALID_DEVICE)
 
 
 def device_at(address: str) -> int:

@@ -11,7 +11,7 @@ from . import _dlpack, _driver
 from ._library import Owner, library
 from .blocks import Buffer, block_of
 from .errors import FailedPrecondition, InvalidArgument
-from .handles import Device, Pointer, Stream, device_number, place_of, pointer_of, stream_handle
+from .handles import Device, Pointer, Stream, device_number, known_device, place_of, pointer_of, stream_handle
 from .sizes import index_of
 
 
@@ -254,7 +254,7 @@ def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dt
     """An array with memory of a function that takes bytes, a stream and a device."""
     lengths, name, nbytes = _layout(shape, dtype)
     if nbytes == 0:
-        return _without_memory(lengths, name, device_number("cuda" if device is None else device), stream)
+        return _without_memory(lengths, name, known_device("cuda" if device is None else device), stream)
     buffer = allocate(nbytes, stream, device)
     block = block_of(buffer)
     number = block.device if block else 0

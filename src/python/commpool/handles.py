@@ -10,6 +10,7 @@ import sys
 from typing import Any, Callable, Iterable, Optional, Protocol, Union
 
 from . import _driver
+from ._library import library
 from .errors import FailedPrecondition, InvalidArgument
 
 
@@ -160,6 +161,21 @@ def device_number(device: Device, option: str = "device") -> int:
     if not -_DEVICES <= number < _DEVICES:
         raise InvalidArgument(f"{option} {device!r} is no CUDA device: write 1, \"cuda:1\", or \"cuda\" for the "
                               "current one")
+    return number
+
+
+def known_device(device: Device) -> int:
+    """The CUDA ordinal of a device that is there.
+
+    Raises:
+      InvalidArgument: there is none of that number.
+    """
+    number = device_number(device)
+    if number != 0:  # where a driver is, there is device 0: nothing is asked, and a program may fork after it
+        with contextlib.suppress(FailedPrecondition):  # another driver is open than the call would open
+            library.initialize(0, 0)
+        if _driver.lacks_device(number):
+            raise InvalidArgument(f"there is no device {number}")
     return number
 
 

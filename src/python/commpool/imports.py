@@ -15,7 +15,7 @@ from ._submission import Submission, do_or_leave, try_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
 from .errors import CommpoolError, DriverError, FailedPrecondition, NotFound
-from .handles import Device, Stream, device_number, place_on, stream_handle
+from .handles import Device, Stream, known_device, place_on, stream_handle
 from .sizes import format_size, index_of
 
 _GONE = (StatusCode.OK, StatusCode.NOT_FOUND)
@@ -170,7 +170,7 @@ class SharedPool(Owner):
     def __init__(self, ticket: str, device: Optional[Device], addresses: AddressesWord, deadline_ms: int) -> None:
         """Imports the pool of a ticket: see Pool.import_."""
         given = _abi.CImportOptions()
-        given.device = -1 if device is None else device_number(device)  # COMMPOOL_CURRENT_DEVICE
+        given.device = -1 if device is None else known_device(device)  # COMMPOOL_CURRENT_DEVICE
         given.addresses = options.number_of("addresses", addresses)
         given.deadline_ms = index_of(deadline_ms, "deadline_ms", 48)
         self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))

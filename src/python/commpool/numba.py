@@ -21,6 +21,7 @@ from typing import Any, Callable, Optional
 
 from . import _adapters, errors
 from ._library import library
+from .handles import Device, known_device
 from .pool import Pool
 
 _cuda = _adapters.needed("numba.cuda")
@@ -30,21 +31,23 @@ _driver = _cuda.cudadrv.driver
 _pools: dict[int, Optional[Pool]] = {}
 
 
-def use(pool: Optional[Pool], device: int = 0) -> None:
+def use(pool: Optional[Pool], device: Device = 0) -> None:
     """Puts new arrays of a pool's device into the pool. None gives the arrays of `device` back to scopes.
 
     From now on this manager is Numba's.
 
     Raises:
+      InvalidArgument: there is no such device.
       FailedPrecondition: Numba has another memory manager, and contexts that use it.
     """
     _adapters.checked(pool)
+    number = known_device(device) if pool is None else pool.device
     if _driver._memory_manager is not MemoryManager:
         if _has_contexts():
             raise errors.FailedPrecondition("Numba uses CUDA already, with another memory manager: call use() before "
                                             "that, or set NUMBA_CUDA_MEMORY_MANAGER=commpool.numba")
         _cuda.set_memory_manager(MemoryManager)
-    _pools[pool.device if pool is not None else device] = pool
+    _pools[number] = pool
 
 
 def _has_contexts() -> bool:

@@ -16,7 +16,7 @@ import warnings
 from typing import Any, Literal, Optional
 
 from . import _adapters, _compile, _rmm_build, errors
-from .handles import stream_handle
+from .handles import Device, known_device, stream_handle
 from .pool import Pool
 
 _mr = _adapters.needed("rmm.mr")
@@ -28,7 +28,7 @@ class CompiledResource(_mr.DeviceMemoryResource):  # type: ignore[misc,name-defi
     """A pool as RMM's resource, in C++."""
 
 
-def resource(pool: Optional[Pool] = None, device: int = 0, *, path: PathWord = "auto") -> Any:
+def resource(pool: Optional[Pool] = None, device: Device = 0, *, path: PathWord = "auto") -> Any:
     """An `rmm.mr.DeviceMemoryResource`. RMM's adaptors for statistics, limits and logs take it too.
 
     Args:
@@ -41,12 +41,13 @@ def resource(pool: Optional[Pool] = None, device: int = 0, *, path: PathWord = "
     RMM raises MemoryError where there is no memory. Buffers may outlive the pool.
 
     Raises:
+      InvalidArgument: there is no such device.
       NotSupported: path="c++" where it cannot be compiled, with the reason.
     """
     _adapters.checked(pool)
+    number = known_device(device) if pool is None else pool.device
     if path not in ("auto", "c++", "python"):
         raise errors.InvalidArgument(f"path {path!r} is none of auto, c++, python")
-    number = pool.device if pool is not None else device
     if path != "python":
         try:
             return _rmm_build.placed(CompiledResource, pool, number)

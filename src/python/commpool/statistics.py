@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from . import _abi
 from ._abi import Counter as Counter, Setting as Setting
 from ._library import library, listed, value_of
-from .handles import Device, device_number
+from .handles import Device, known_device
 from .sizes import format_size
 
 _STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
@@ -130,7 +130,7 @@ def settings_of(pool: int) -> Configuration:
 
 def access_in(settings: Configuration, device: Device) -> AccessWord:
     """What the settings of a pool say of a device, or of "cpu"."""
-    name = "cpu" if str(device) == "cpu" else str(device_number(device))
+    name = "cpu" if str(device) == "cpu" else str(known_device(device))
     [users] = [setting.value for setting in settings if setting.key == "access"]
     if f"{name}:read" in users.split():
         return "read"

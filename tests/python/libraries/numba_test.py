@@ -144,6 +144,14 @@ class NumbaArrays(unittest.TestCase):
             array = arrays().device_array(1000, "uint8")
         self.assertEqual(commpool.block_of(array).pool, self.pool.handle)
 
+    def test_follow_scopes_on_the_device_that_is_named(self):
+        pool = commpool.Pool("one", device=1)
+        with arrays().gpus[1]:
+            for named, served in ((pool, True), (None, False)):
+                self.adapter.use(named, "cuda:1")
+                self.assertEqual(arrays().device_array(10) in pool, served)
+        self.assertRaisesRegex(commpool.InvalidArgument, "there is no device 99", self.adapter.use, None, 99)
+
     def test_that_somebody_else_freed_are_said_and_nothing_is_lost(self):
         held, beside = [arrays().device_array(1000, "uint8")], arrays().device_array(1000, "uint8")
         commpool.free(held[0].device_ctypes_pointer.value)

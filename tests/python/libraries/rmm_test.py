@@ -87,6 +87,13 @@ class Cases:
         self.assertEqual(commpool.block_of(start).pool, self.pool.handle)
         self.adapter.resource(path=self.path).deallocate(start, 1000)
 
+    def test_are_of_the_device_that_is_named(self):
+        start = self.adapter.resource(device="cuda:1", path=self.path).allocate(1000)
+        self.assertEqual(commpool.block_of(start).device, 1)
+        commpool.free(start)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "there is no device 9"):
+            self.adapter.resource(device="cuda:9", path=self.path)
+
     def test_keep_their_pool(self):
         resource = self.adapter.resource(commpool.Pool("of no other name"), path=self.path)
         resource.deallocate(resource.allocate(1000), 1000)
