@@ -79,7 +79,13 @@ class Scopes(ScopeCase):
             with self.assertRaisesRegex(commpool.InvalidArgument, reason), commpool.use_pool(self.pool, **words):
                 self.fail("it began")
         self.assertRaises(TypeError, commpool.use_pool, self.pool, colour=1)
+        self.assertRaises(TypeError, commpool.use_pool, self.pool, pool=self.pool)
         self.assertRaises(commpool.InvalidArgument, commpool.use_pool, "pool")
+
+    def test_take_their_pool_by_its_keyword(self):
+        for words, size in (({}, 512), ({"sizes": "1MiB"}, MIB)):
+            with commpool.use_pool(pool=self.pool, **words):
+                self.assertServes(self.pool, size)
 
     def test_one_object_is_one_scope_at_a_time(self):
         scope = commpool.use_pool(self.pool)
@@ -216,7 +222,7 @@ class Streams(emulated.Case):
         stream = Stream()
         array = commpool.empty(1024, device=0)
         for pointer in (array, array.buffer, array.pointer):
-            commpool.record_stream(pointer, stream)
+            commpool.record_stream(pointer=pointer, stream=stream)
             commpool.record_stream(pointer, stream.handle)
         self.assertRaises(commpool.NotFound, commpool.record_stream, 64, stream)
         commpool.release_stream(stream)

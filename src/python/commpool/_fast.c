@@ -97,16 +97,17 @@ static int SetOptions(Scope* self, PyObject* arguments, PyObject* words) {
 
 static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
   Scope* self = (Scope*)object;
-  if (self->pool != NULL || PyTuple_Size(arguments) != 1) {
+  const Py_ssize_t places = PyTuple_Size(arguments), named = words == NULL ? 0 : PyDict_Size(words);
+  PyObject* pool = places != 0 || named == 0 ? PyTuple_GetItem(arguments, 0) : PyDict_GetItemString(words, "pool");
+  if (self->pool != NULL || pool == NULL) {
     PyErr_SetString(PyExc_TypeError, "use_pool(pool, *, device, stream, sizes, exhaustion, filter)");
     return -1;
   }
-  PyObject* pool = PyTuple_GetItem(arguments, 0);
   PyObject* handle = PyObject_GetAttrString(pool, "handle");
   const int known = handle != NULL && ReadAddress(handle, &self->handle) == 0;
   Py_XDECREF(handle);
   if (!known) PyErr_Clear();  // `_configure` refuses an object that is not a pool
-  const int plain = known && (words == NULL || PyDict_Size(words) == 0);
+  const int plain = known && places + named == 1;
   if (!plain && SetOptions(self, arguments, words) != 0) return -1;
   self->way = PyType_IsSubtype(Py_TYPE(object), (PyTypeObject*)routed_type) ? &router_way : &library_way;
   Py_INCREF(pool);
@@ -235,19 +236,20 @@ static int ReadExactly(PyObject* number, uint64_t* address) {
   return PyLong_CheckExact(number) ? ReadAddress(number, address) : -1;
 }
 
-// Takes addresses as integers. The package's own record_stream takes other objects, and raises failures.
-static PyObject* RecordStream(PyObject* module, PyObject* arguments) {
+// Takes addresses as integers. The package's own record_stream takes keywords and other objects, and raises failures.
+static PyObject* RecordStream(PyObject* module, PyObject* arguments, PyObject* words) {
   (void)module;
-  PyObject *pointer = NULL, *stream = NULL;
-  if (!PyArg_ParseTuple(arguments, "OO:record_stream", &pointer, &stream)) return NULL;
   uint64_t address = 0, handle = 0;
-  if (ReadExactly(pointer, &address) == 0 && ReadExactly(stream, &handle) == 0 &&
+  if (words == NULL && PyTuple_Size(arguments) == 2 && ReadExactly(PyTuple_GetItem(arguments, 0), &address) == 0 &&
+      ReadExactly(PyTuple_GetItem(arguments, 1), &handle) == 0 &&
       commpool_record_stream((void*)(uintptr_t)address, (struct CUstream_st*)(uintptr_t)handle) == COMMPOOL_OK) {
     Py_RETURN_NONE;
   }
   PyErr_Clear();
   PyObject* blocks = PyImport_ImportModule("commpool.blocks");
-  PyObject* none = blocks == NULL ? NULL : PyObject_CallMethod(blocks, "record_stream", "OO", pointer, stream);
+  PyObject* record = blocks == NULL ? NULL : PyObject_GetAttrString(blocks, "record_stream");
+  PyObject* none = record == NULL ? NULL : PyObject_Call(record, arguments, words);
+  Py_XDECREF(record);
   Py_XDECREF(blocks);
   return none;
 }
@@ -273,9 +275,8 @@ __attribute__((visibility("hidden"))) PyObject* CupySource(PyObject* module, PyO
 __attribute__((visibility("hidden"))) PyObject* CupyAllocator(PyObject* module, PyObject* arguments);
 
 static PyMethodDef module_methods[] = {
-    {"record_stream", RecordStream, METH_VARARGS,
-     "record_stream(pointer, stream, /)\n--\n\nNotes that a stream uses a block, too: after submitting that work, "
-     "before "
+    {"record_stream", (PyCFunction)(void (*)(void))RecordStream, METH_VARARGS | METH_KEYWORDS,
+     "record_stream(pointer, stream)\n--\n\nNotes that a stream uses a block, too: after submitting that work, before "
      "the free.\n\nRaises:\n  NotFound: the pointer is in no live block."},
     {"route_by", RouteBy, METH_VARARGS, "Where a router's functions are, which begin and end a RoutedScope."},
     {"cupy_source", CupySource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
