@@ -286,7 +286,7 @@ class Errors(emulated.Case):
     def test_say_a_destroyed_pool_s_name_and_python_s_words(self):
         pool = commpool.Pool("gone")
         pool.destroy()
-        for call in (pool.stats, pool.reclaim, lambda: pool.allocate(1)):
+        for call in (pool.stats, pool.reclaim, pool.lost_rank, lambda: pool.allocate(1)):
             self.assertRaisesRegex(commpool.NotFound, "^pool 'gone' was destroyed$", call)
         self.assertEqual(errors.in_python("say graphs = NO_COLLECTIVES or mode EXPANDABLE, and no NCCL"),
                          'say graphs="no_collectives" or mode="expandable", and no NCCL')

@@ -375,9 +375,8 @@ class Pool(Together, Sharer, Registering, Inspected):
 
     def lost_rank(self) -> Optional[int]:
         """The first rank of home that is known to be lost; None where there is none. Takes some nanoseconds in C."""
-        rank = ctypes.c_int(-1)
-        library.commpool_pool_lost_rank(self.handle, ctypes.byref(rank))
-        return rank.value if rank.value >= 0 else None
+        rank = int(library.pool_lost_rank(self.handle))
+        return rank if rank >= 0 else None
 
     def window_of(self, pointer: Pointer, communicator: Communicator) -> blocks.Window:
         """The window that holds a pointer, and its offset there: see `commpool.window_of`.
