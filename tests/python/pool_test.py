@@ -237,6 +237,12 @@ class States(unittest.TestCase):
         gc.collect()
         self.assertEqual(listed(), [])
 
+    def test_default_pools_are_listed_once_asked_for(self):
+        kept = commpool.Pool.default(1)
+        commpool.Pool.default(1)
+        gc.collect()
+        self.assertIn(kept, commpool.pools())
+
     def test_a_pool_contains_its_tensors(self):
         pool, other = commpool.Pool("one"), commpool.Pool("other")
         array = pool.empty((4, 4))

@@ -200,13 +200,7 @@ class Pool(Together, Sharer, Registering, Inspected):
         Raises:
           InvalidArgument: there is no such device.
         """
-        pool = cls.__new__(cls)
-        pool.name, pool.device, pool.tag = "default", device_number(device), ""
-        pool.handle = library.default_pool(pool.device)
-        living[pool.handle] = pool
-        pool._finalizer = weakref.finalize(pool, int)
-        pool._learn()
-        return pool
+        return _default(cls, device_number(device))  # type: ignore[arg-type,unused-ignore]  # a class is hashable
 
     # Space.
 
@@ -421,6 +415,17 @@ for _part in (Together, Sharer, Registering, Inspected):  # Python's own errors 
     for _name, _method in vars(_part).items():
         if inspect.isfunction(_method):
             _method.__qualname__ = f"Pool.{_name}"
+
+
+@functools.lru_cache(maxsize=None)  # one object of each, which stays too
+def _default(kind: type[Pool], device: int) -> Pool:
+    pool = kind.__new__(kind)
+    pool.name, pool.device, pool.tag = "default", device, ""
+    pool.handle = library.default_pool(device)
+    living[pool.handle] = pool
+    pool._finalizer = weakref.finalize(pool, int)
+    pool._learn()
+    return pool
 
 
 def pools() -> list[Pool]:
