@@ -115,6 +115,8 @@ class Pools(emulated.Case):
         block = pool.allocate(MIB).release()
         gc.collect()
         self.assertEqual(commpool.block_of(block + 5).pointer, block)
+        for wrong in ("text", b"bytes", 1.5, pool.allocate(MIB), -1, 2**64 + block):
+            self.assertInvalid("^block .* is no", commpool.free, wrong)
         commpool.free(block)
         self.assertRaises(commpool.NotFound, commpool.free, block)
 

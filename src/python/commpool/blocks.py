@@ -11,7 +11,7 @@ from ._library import Owner, check, library, text_of
 from .statistics import Block, block_of_struct
 from .handles import (Communicator, Device, Pointer, Stream, communicator_handle, device_number, meant, pointer_of,
                       stream_handle)
-from .sizes import MOST_BYTES, Size, format_size, parse_size
+from .sizes import MOST_BYTES, Size, format_size, index_of, parse_size
 
 _CURRENT_DEVICE = -1  # COMMPOOL_CURRENT_DEVICE
 _FIRST_DEVICE = 0
@@ -154,8 +154,10 @@ def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Bu
 
 
 def free(block: int) -> None:
-    """Frees a block, by its start, that `Buffer.release` or a C function handed out; 0 does nothing."""
-    library.free(block)
+    """Frees a block, by its start, that `Buffer.release` or a C function handed out; 0 does nothing. A Buffer frees
+    itself: it is no number, and refused.
+    """
+    library.free(index_of(block, "block"))
 
 
 def record_stream(pointer: Pointer, stream: Stream) -> None:

@@ -220,7 +220,7 @@ class SharedPool(Owner):
         Raises:
           NotFound: the pool has nothing there.
         """
-        return int(library.import_address(self.handle, theirs))
+        return int(library.import_address(self.handle, index_of(theirs, "address")))
 
     def close(self) -> None:
         """Lets all blocks go, after a wait for the device, and unmaps the memory.
