@@ -98,6 +98,7 @@ class Arrays(emulated.Case):
                                     ("float8_e4m3fn", 1), ("bool", 1)):
             self.assertEqual(commpool.empty(3, dtype, device=0).nbytes, 3 * bytes_of_one)
         self.assertInvalid("dtype 'float31' is none of", commpool.empty, 3, "float31", device=0)
+        self.assertInvalid("in this machine's byte order", commpool.empty, 3, Type(name="float32", isnative=False))
 
     def test_without_elements_take_no_memory(self):
         pool = commpool.Pool("empty", device=1)

@@ -49,8 +49,8 @@ def type_name(dtype: Any) -> str:
     """The name of "float32", numpy.float32, numpy.dtype("float32") or torch.float32."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
     name = str(name).rpartition(".")[2]
-    if name not in _TYPES:
-        raise InvalidArgument(f"dtype {dtype!r} is none of {', '.join(_TYPES)}")
+    if name not in _TYPES or not getattr(dtype, "isnative", True):
+        raise InvalidArgument(f"dtype {dtype!r} is none of {', '.join(_TYPES)}, in this machine's byte order")
     return name
 
 
