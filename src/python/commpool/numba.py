@@ -62,7 +62,7 @@ class _Frees:
         self._context = context
         self._numbers = itertools.count(1)
         self._waited = 0
-        self._left: collections.deque[tuple[int, int]] = collections.deque()  # Numba has forgotten them
+        self.left: collections.deque[tuple[int, int]] = collections.deque()  # Numba has forgotten them
 
     def note(self, pointer: int) -> tuple[int, int]:
         """Notes a block to free. Numba keeps the result until it calls this object."""
@@ -71,18 +71,18 @@ class _Frees:
     __name__ = "commpool.free"  # the destructor's name in Numba's log
 
     def __call__(self, item: tuple[int, int]) -> None:
-        self._left.append(item)
+        self.left.append(item)
         self.free()
 
     def free(self) -> None:
         """Frees what Numba has let go: a wait that failed leaves some."""
         with contextlib.suppress(IndexError):  # none is left
             while True:
-                item = self._left.popleft()
+                item = self.left.popleft()
                 try:
                     self._wait_for(item[0])
                 except BaseException:
-                    self._left.append(item)
+                    self.left.append(item)
                     raise
                 _adapters.give_back("Numba", item[1])
 
@@ -114,6 +114,8 @@ class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-
         try:
             pointer = _adapters.allocate(pool, device, size, 0)
         except errors.OutOfMemory:
+            if not self.deallocations and not self._frees.left:
+                raise  # nothing would come back
             self.deallocations.clear()
             self._frees.free()
             pointer = _adapters.allocate(pool, device, size, 0)

@@ -119,6 +119,7 @@ class NumbaArrays(unittest.TestCase):
         array = arrays().device_array(40 << 20, "uint8")
         with self.assertRaisesRegex(MemoryError, "no memory for 40 MiB in pool shared"):
             arrays().device_array(40 << 20, "uint8")
+        self.assertEqual(self.pool.stats().failed_allocations, 2)  # one that was served then, and the last
 
     def said_when_freed(self, held):
         return below.said_in_python(lambda: (held.clear(), self.flush()))
