@@ -343,6 +343,7 @@ class Errors(emulated.Case):
                              (lambda: commpool.Pool(all_gather=5), "all_gather 5 is no commpool.Agreement"),
                              (lambda: commpool.Agreement(None, 2), "all_gather None is no function"),
                              (lambda: commpool.Agreement(print, 2.5), "ranks 2.5 is no integer"),
+                             (lambda: commpool.RankMissing("two"), "rank 'two' is no integer"),
                              (lambda: commpool.Pool(on_lost_rank=5), "on_lost_rank 5 is no function"),
                              (lambda: commpool.Pool(deadline_ms="5"), "deadline_ms '5' is no integer"),
                              (lambda: commpool.sleep(tag=None), "tag None is no text"),

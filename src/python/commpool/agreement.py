@@ -18,7 +18,7 @@ class RankMissing(Exception):
 
     def __init__(self, rank: int) -> None:
         super().__init__(f"rank {rank} did not come")
-        self.rank = rank
+        self.rank = index_of(rank, "rank", 31)
 
 
 @dataclasses.dataclass(frozen=True)
