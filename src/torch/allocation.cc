@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 
@@ -21,6 +22,9 @@ bool& InsideLibrary() {
   static thread_local bool inside = false;
   return inside;
 }
+
+// On a line of its own: forwarded allocations read other lines.
+alignas(64) constinit std::atomic<int64_t> live_blocks{0};
 
 // Says whether somebody observes each allocation: PyTorch's memory history, its profiler or its sanitizer.
 inline bool IsObserved() {
@@ -51,6 +55,7 @@ enum class Event { kAllocated, kFreed };
 }
 
 void ReportAllocated(commpool_pool pool, uint64_t bytes, void* pointer) {
+  live_blocks.fetch_add(1, std::memory_order_relaxed);
   if (bytes > kSmallRequest) Pools().Change(pool, [bytes](KnownPool& known) { known.large.Made(bytes); });
   if (IsObserved()) Tell(Event::kAllocated, pointer);
 }
@@ -173,8 +178,10 @@ void ReleaseBlock(void* pointer) {
   if (pointer == nullptr) return;
   if (IsObserved()) Tell(Event::kFreed, pointer);
   // In a forked child the block belongs to the parent, and the library refuses. Nobody can be told.
-  Commpool().free(pointer);
+  if (Commpool().free(pointer) == COMMPOOL_OK) live_blocks.fetch_sub(1, std::memory_order_relaxed);
 }
+
+int64_t LiveBlocks() { return live_blocks.load(std::memory_order_relaxed); }
 
 std::optional<commpool_block> OurBlock(const void* pointer) {
   commpool_block block;

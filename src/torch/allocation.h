@@ -27,6 +27,8 @@ void ReleaseLargeBlock(void* pointer);
 inline c10::DeleterFnPtr DeleterOf(uint64_t bytes) {
   return bytes > kSmallRequest ? &ReleaseLargeBlock : &ReleaseBlock;
 }
+// Counts the blocks that the router has handed out and that are alive, also where their pool has ended.
+int64_t LiveBlocks();
 inline bool IsOurs(c10::DeleterFnPtr deleter) { return deleter == &ReleaseBlock || deleter == &ReleaseLargeBlock; }
 
 // Finds the live block of ours that holds the address.

@@ -83,7 +83,7 @@ class KnownPools {
     return Default(known.device) == known.pool ? kEverything : known.id;
   }
 
-  // Counts the live blocks of all pools.
+  // Counts the live blocks of all pools, also those that another caller than the router got.
   uint64_t LiveBlocks();
 
  private:

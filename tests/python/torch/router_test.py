@@ -290,6 +290,12 @@ class Uninstalling(RoutedCase):
         self.assertTrue(commpool.uninstall())
         self.assert_native(tensor(MIB))
 
+    def test_waits_for_tensors_of_pools_that_have_ended(self):
+        ours = tensor_in(commpool.Pool("ended"))
+        self.assertFalse(commpool.uninstall())
+        del ours
+        self.assertTrue(commpool.uninstall())
+
     def test_is_undone_by_the_next_scope(self):
         pool = self.pool()
         with commpool.use_pool(pool):

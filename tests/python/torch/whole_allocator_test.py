@@ -77,6 +77,14 @@ class WholeAllocator(RoutedCase):
         del kept
         self.assertTrue(commpool.uninstall())
 
+    def test_that_nobody_else_holds_stays_while_its_tensors_live(self):
+        commpool.install(default=commpool.Pool())
+        kept = tensor(MIB)
+        self.assertFalse(commpool.uninstall())
+        self.assertIn(pool_of(kept), [pool.handle for pool in commpool.pools()])
+        del kept
+        self.assertTrue(commpool.uninstall())
+
     def test_is_no_symmetric_pool(self):
         pool = self.pool()
         pool.mode = "symmetric"  # like a pool over a group

@@ -145,10 +145,11 @@ def uninstall() -> bool:
     if router is None:
         return True
     with _lock:
-        for device in list(_defaults):
+        for device in _defaults:
             router.check(router.set_default(device, 0))
-            del _defaults[device]
-        return router.check(router.uninstall()) == 0
+        if gone := router.check(router.uninstall()) == 0:
+            _defaults.clear()  # no sooner: a pool that nobody else holds ends with it
+        return gone
 
 
 def installed() -> bool:
