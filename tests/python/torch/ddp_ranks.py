@@ -174,6 +174,7 @@ def released(group):
     net = commpool.ddp(model_of(2), pool, bucket="256KiB", blocks=0, device_ids=[RANK])
     train(net, pool, 2)
     net(torch.ones(WIDTH, device=DEVICE)).sum().backward()
+    joined = refusal(net.join, commpool.NotSupported)[1]
     model, before = net.module, [parameter.grad[0].item() for parameter in net.parameters()]
     dist.all_reduce(filled_in(pool, 1.0, WIDTH, torch.float32), async_op=True)  # torch's process group still has it
     torch.cuda.synchronize()
@@ -182,7 +183,7 @@ def released(group):
             [parameter.grad[0].item() for parameter in model.parameters()] == before]
     said += [refusal(call, commpool.FailedPrecondition)[1]
              for call in (lambda: net(torch.ones(WIDTH, device=DEVICE)), lambda: commpool.ddp_release(net))]
-    return [*said, end(pool)]
+    return [*said, joined, end(pool)]
 
 
 def without_more_blocks(group):

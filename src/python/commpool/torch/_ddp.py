@@ -170,6 +170,11 @@ class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
                 self._commpool.reclaim()
         return super()._pre_forward(*inputs, **words)  # type: ignore[no-untyped-call]
 
+    def join_hook(self, **_words: Any) -> Any:
+        """Raises NotSupported, and `join` with it."""
+        raise errors.NotSupported("join(): a rank without inputs reduces in torch's memory what the others reduce in "
+                                  "windows: give all ranks as many batches, or join a DistributedDataParallel")
+
     def placed(self) -> Placed:
         """How many of the buckets lie in windows and how many in torch's memory, and their bytes."""
         self._refuse_released()
