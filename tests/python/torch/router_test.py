@@ -228,6 +228,17 @@ class TorchsStatistics(RoutedCase):
         self.assertEqual(pool.stats().reserved_bytes.current, 0)
 
 
+class DefaultPools(RoutedCase):
+    def test_of_a_device_are_pools_as_others_and_stay(self):
+        pool = commpool.Pool.default()
+        pool.reserve("4MiB")
+        self.assertGreaterEqual(pool.kept_bytes, 4 * MIB)
+        pool.trim()
+        self.assertEqual((pool.kept_bytes, pool.abandons_itself), (0, False))
+        for end in (pool.close, pool.destroy):
+            self.assertRaisesRegex(commpool.InvalidArgument, "the default pool of device 0 is the library's", end)
+
+
 class OutOfMemory(RoutedCase):
     def test_is_torch_s_error_with_both_tables(self):
         pool = self.pool("limited", limit="8MiB")

@@ -53,6 +53,7 @@ class Pool(commpool.Pool):
     """
 
     __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines", "_registrations", "_home")
+    _home: Optional[_ends.Registration]
 
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None,
                  symmetric_across: Communicator = NOT_GIVEN, reserve: Optional[Size] = None,
@@ -64,10 +65,6 @@ class Pool(commpool.Pool):
           agreement: how the ranks of a symmetric pool agree.
           call_lines: keeps the Python lines of a symmetric pool's calls.
         """
-        self.abandons_itself = False
-        self.kept_bytes = 0
-        self._registrations: dict[str, _ends.Registration] = {}
-        self._home: Optional[_ends.Registration] = None
         symmetric_across = _group.group_of(symmetric_across)
         over_group = _group.is_group(symmetric_across)
         if device is None:
@@ -107,6 +104,11 @@ class Pool(commpool.Pool):
             ensure_installed()
             _call_lines.watch(self.handle)
             weakref.finalize(self, _call_lines.forget, self.handle)
+
+    def _learn(self, mode: Optional[str] = None) -> None:
+        super()._learn(mode)
+        self.abandons_itself, self.kept_bytes, self._home = False, 0, None
+        self._registrations: dict[str, _ends.Registration] = {}
 
     def _collective(self, call: Any, *arguments: Any,
                     communicators: Optional[Sequence[Communicator]] = None) -> None:
