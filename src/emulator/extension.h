@@ -81,7 +81,7 @@ void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
 
-// Tells that a pool serves the capture of `stream`, its origin (1), or that it no longer does (0). The call may come
+// Tells that a pool serves the capture that `stream` is in (1), or that it no longer does (0). The call may come
 // before or after the capture begins, and it nests. Without it the emulator reports a block that is announced for a
 // capturing stream.
 void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
@@ -147,7 +147,7 @@ void commpoolEmulatorClearFaults(void);
 // Each call of the emulated NCCL begins with this: it counts the call, and returns the injected result, or -1 for none.
 int commpoolEmulatorEnterCall(const char* call);
 
-// Returns 1 if the stream is in a capture that nobody announced on it or on the capture's origin; else 0.
+// Returns 1 if the stream is in a capture that nobody announced on any of its streams; else 0.
 int commpoolEmulatorIsUnannouncedCapture(CUstream stream);
 
 // Returns how often this process called an API function; "*" counts all functions.

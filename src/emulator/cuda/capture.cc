@@ -200,7 +200,9 @@ void Captures::Announce(CUstream_st* stream, bool announced) {
 
 bool Captures::IsAnnounced(const CUstream_st* stream) const {
   const StreamCapture* const capture = Of(stream);
-  return announced_.contains(stream) || (capture != nullptr && announced_.contains(capture->origin));
+  return announced_.contains(stream) ||
+         (capture != nullptr && std::any_of(capture->tails.begin(), capture->tails.end(),
+                                            [&](const auto& entry) { return announced_.contains(entry.first); }));
 }
 
 const char* Captures::UserOf(CUdeviceptr address, uint64_t bytes) const {
