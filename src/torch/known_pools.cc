@@ -148,7 +148,7 @@ void KnownPools::ResetTotals(int device) {
   for (const KnownPool& known : OfDevice(device)) {
     commpool_statistics now;
     if (!ReadStatistics(known.pool, &now)) continue;
-    const commpool_statistics large = known.LargeNow(now);
+    const commpool_statistics large = LargeOf(known.pool, now, known.large);  // it may become the whole allocator later
     Change(known.pool, [&](KnownPool& kept) {
       kept.base_totals = now;
       kept.base_large = large;

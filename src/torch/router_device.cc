@@ -21,11 +21,21 @@ commpool_counter Rest(const commpool_counter& all, const commpool_counter& large
   return {current, std::max(current, less(all.peak, large.peak)), less(all.total, large.total)};
 }
 
-void AddTo(Stat* stat, const commpool_counter& now, const commpool_counter& base) {
+// What came and went between two counters.
+struct Change {
+  int64_t allocated = 0;
+  int64_t freed = 0;
+};
+
+Change Between(const commpool_counter& base, const commpool_counter& now) {
+  return {Signed(now.total - base.total), Signed(now.total - now.current) - Signed(base.total - base.current)};
+}
+
+void AddTo(Stat* stat, const commpool_counter& now, const Change& change) {
   stat->current += Signed(now.current);
   stat->peak += Signed(now.peak);
-  stat->allocated += Signed(now.total - base.total);
-  stat->freed += Signed(now.total - now.current) - Signed(base.total - base.current);
+  stat->allocated += change.allocated;
+  stat->freed += change.freed;
 }
 
 // A pool's statistics now, and at the last reset.
@@ -34,26 +44,30 @@ struct NowAndBase {
   const commpool_statistics& base;
 };
 
-// Reads one of them, for all blocks and for large ones.
+// Reads one of them, for all blocks and for large ones. A segment may become large and a block may be another caller's,
+// so what is known of the large ones is kept within what came and went in all.
 template <typename Get>
 void Add(StatArray* stats, const NowAndBase& all, const NowAndBase& large, const Get& get) {
-  AddTo(&(*stats)[static_cast<size_t>(StatType::AGGREGATE)], get(all.now), get(all.base));
-  AddTo(&(*stats)[static_cast<size_t>(StatType::LARGE_POOL)], get(large.now), get(large.base));
+  const Change of_all = Between(get(all.base), get(all.now));
+  Change of_large = Between(get(large.base), get(large.now));
+  of_large.allocated = std::max<int64_t>(std::min(of_large.allocated, of_all.allocated), 0);
+  of_large.freed = std::max<int64_t>(std::min(of_large.freed, of_all.freed), 0);
+  AddTo(&(*stats)[static_cast<size_t>(StatType::AGGREGATE)], get(all.now), of_all);
+  AddTo(&(*stats)[static_cast<size_t>(StatType::LARGE_POOL)], get(large.now), of_large);
   AddTo(&(*stats)[static_cast<size_t>(StatType::SMALL_POOL)], Rest(get(all.now), get(large.now)),
-        Rest(get(all.base), get(large.base)));
+        {of_all.allocated - of_large.allocated, of_all.freed - of_large.freed});
 }
 
-commpool_counter Plus(commpool_counter counter, uint64_t bytes) {
-  counter.current += bytes;
-  counter.peak += bytes;
-  counter.total += bytes;
-  return counter;
+// What waits for a stream is no new block, so the total stays.
+commpool_counter Plus(const commpool_counter& counter, uint64_t pending) {
+  return {counter.current + pending, counter.peak + pending, counter.total};
 }
 
 void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats* stats) {
   const commpool_statistics& base = known.base_totals;
   const commpool_statistics large_now = known.LargeNow(now);
-  const auto add = [&, all = NowAndBase{now, base}, large = NowAndBase{large_now, known.base_large}](
+  const auto add = [&, all = NowAndBase{now, base},
+                    large = NowAndBase{large_now, known.whole ? known.base_large : base}](
                        StatArray* to, const auto& get) { Add(to, all, large, get); };
   using Statistics = commpool_statistics;
   add(&stats->allocation, [](const Statistics& of) { return of.allocated_blocks; });

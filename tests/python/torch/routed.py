@@ -46,6 +46,11 @@ def pool_of(of_tensor):
     return block.pool if block else None
 
 
+def below_zero(statistics):
+    """The figures of torch's statistics that count below zero."""
+    return {name: figure for name, figure in statistics.items() if figure < 0 and name != "max_split_size"}
+
+
 def on_thread(function):
     """Calls the function on another thread; returns its result."""
     return on_threads(function)[0]

@@ -2,7 +2,7 @@
 
 import torch
 
-from routed import MIB, RoutedCase, commpool, held, on_thread, pool_of, tensor, tensor_in
+from routed import MIB, RoutedCase, below_zero, commpool, held, on_thread, pool_of, tensor, tensor_in
 
 
 class Routing(RoutedCase):
@@ -197,6 +197,14 @@ class TorchsStatistics(RoutedCase):
         self.assertEqual((now["allocation.all.allocated"], now["allocation.all.freed"]), (0, 0))
         del small
         self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"], 1)
+
+    def test_begin_anew_while_a_block_waits_for_a_stream(self):
+        pool, stream = self.pool(), torch.cuda.Stream()
+        with held(stream):
+            tensor_in(pool).record_stream(stream)
+            torch.cuda.reset_accumulated_memory_stats()
+        tensor_in(pool, 100)
+        self.assertEqual(below_zero(torch.cuda.memory_stats()), {})
 
     def test_name_private_pools(self):
         pool = self.pool()

@@ -5,7 +5,7 @@ import gc
 import torch
 
 from on_emulator import blocks_of
-from routed import MIB, RoutedCase, commpool, filled, on_thread, pool_of, tensor, tensor_in, train_once
+from routed import MIB, RoutedCase, below_zero, commpool, filled, on_thread, pool_of, tensor, tensor_in, train_once
 
 
 class WholeAllocator(RoutedCase):
@@ -84,6 +84,18 @@ class WholeAllocator(RoutedCase):
         self.assertIn(pool_of(kept), [pool.handle for pool in commpool.pools()])
         del kept
         self.assertTrue(commpool.uninstall())
+
+    def test_counts_from_zero_after_a_reset_whenever_it_came(self):
+        later = self.pool("later")
+        kept = [tensor_in(later, 100), tensor_in(later, 2 * MIB)]
+        torch.cuda.reset_accumulated_memory_stats()
+        commpool.install(default=later)
+        self.assertEqual(below_zero(torch.cuda.memory_stats()), {})
+        kept.append(tensor(3 * MIB))
+        self.assertEqual(torch.cuda.memory_stats()["allocation.large_pool.allocated"], 1)
+        kept.clear()
+        torch.cuda.empty_cache()  # a segment of small blocks goes that came before the reset
+        self.assertEqual(below_zero(torch.cuda.memory_stats()), {})
 
     def test_is_no_symmetric_pool(self):
         pool = self.pool()
