@@ -184,6 +184,10 @@ class Scopes(PinnedCase):
             self.assert_in(pool, pinned())
             self.assert_native(tensor(MIB))
 
+    def test_over_pools_whose_blocks_need_a_stream_are_refused(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, 'has frees="ordered", and torch'):
+            pinned_in(self.pinned_pool(frees="ordered"))
+
     def test_are_refused_where_another_allocator_stays_in_front(self):
         program = """
 import ctypes, pathlib, torch, commpool.torch as commpool
