@@ -182,7 +182,8 @@ def released(group):
     said = [pool.stats().allocated_blocks.current,
             [parameter.grad[0].item() for parameter in model.parameters()] == before]
     said += [refusal(call, commpool.FailedPrecondition)[1]
-             for call in (lambda: net(torch.ones(WIDTH, device=DEVICE)), lambda: commpool.ddp_release(net))]
+             for call in (lambda: net(torch.ones(WIDTH, device=DEVICE)), lambda: commpool.ddp_release(net),
+                          lambda: commpool.ddp_release(model))]
     return [*said, joined, end(pool)]
 
 

@@ -101,10 +101,11 @@ class Training(unittest.TestCase):
             self.assertEqual((inside, left), ([True, True], 0))
 
     def test_leaves_nothing_in_the_pool_when_it_is_released_though_gradients_stay(self):
-        for live, as_before, used, again, joined, left in self.said["released"]:
+        for live, as_before, used, again, no_ddp, joined, left in self.said["released"]:
             self.assertEqual((live, as_before, left), (0, True, 0))
             for error in (used, again):
                 self.assertRegex(error, "ddp_release took this model's gradient buckets. Wrap it again")
+            self.assertRegex(no_ddp, "^Scales is none of ddp's: call commpool.torch.ddp")
             self.assertRegex(joined, "a rank without inputs reduces in torch's memory.*give all ranks as many batches")
 
     def test_goes_over_the_group_s_own_communicator_where_nccl_makes_no_other(self):

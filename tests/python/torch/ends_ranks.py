@@ -85,7 +85,7 @@ def of_another_group(world):
     pool.register_with(other)
     step(pool, other)
     destroy_process_group(other)
-    said = said_of(lambda: pool.reserve("16MiB"))
+    said = [said_of(lambda: pool.reserve("16MiB")), said_of(lambda: pool_over(other))]
     pool.close()
     destroy_process_group()
     return said

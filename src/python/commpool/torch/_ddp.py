@@ -110,8 +110,10 @@ def ddp_release(net: WindowedDDP, *, alive: bool = True) -> torch.nn.Module:
     `alive=False` is for a group that was aborted after a loss: it asks nothing of the other ranks.
 
     Raises:
-      FailedPrecondition: it was released before.
+      FailedPrecondition: it was released before, or `ddp` did not make it.
     """
+    if not isinstance(getattr(net, "_orig_mod", net), WindowedDDP):  # torch.compile wraps it
+        raise errors.FailedPrecondition(f"{type(net).__name__} is none of ddp's: call commpool.torch.ddp(net, pool)")
     return net.release(alive)
 
 

@@ -90,6 +90,8 @@ def communicator_of(group: Any, device: Optional[int]) -> int:
 
 
 def _not_yet(group: Any, device: int, why: str) -> errors.FailedPrecondition:
+    if group not in distributed_c10d._world.pg_map:
+        return errors.FailedPrecondition(f"process group {group.group_name} was destroyed")
     return errors.FailedPrecondition(f"process group {group.group_name} has no NCCL communicator on device {device} "
                                      f"yet ({why}): make it at once with init_process_group(..., device_id="
                                      f"torch.device(\"cuda\", {device})), or run one collective of the group before")
