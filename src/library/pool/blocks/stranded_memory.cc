@@ -64,11 +64,10 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
   {
     MutexLock lock(blocks_.mutex());
     const engine::Engine& engine = blocks_.engine();
-    const engine::Counters counters = engine.counters();
     // An upper bound: the engine does not count apart what only a wait for the device opens.
     const bool closed = engine.AnyClosedLacksFenceOf(MayHaveDied);
-    const uint64_t not_passed = NoteWanted(stream) + (closed ? counters.pending_bytes : 0);
-    const uint64_t reserved = counters.reserved_bytes.current;
+    const uint64_t not_passed = NoteWanted(stream) + (closed ? engine.heap().pending_bytes() : 0);
+    const uint64_t reserved = engine.counters().reserved_bytes.current;
     const bool much = not_passed >= std::max({bytes, kMuch, reserved / kMuchShare});
     if (not_passed == 0 || basis_.device->capturing() || !(waits_.load() || much))
       return times_freed_.load() != times_before;

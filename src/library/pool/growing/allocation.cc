@@ -196,8 +196,12 @@ Result<bool> GrowingMode::ShareStreams(Request& request) {
 Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
   if (const int waits = request.host_waits++; waits > 0) {
     const bool of_host = FindBacking(basis_.configuration.backing.kind)->places == Places::kHost;
-    const engine::Counters counters = blocks_.Ask(&engine::Engine::counters);
-    const uint64_t freed = std::max(counters.pending_bytes, counters.largest_free_block_bytes);
+    uint64_t freed = 0;
+    {
+      MutexLock lock(blocks_.mutex());
+      const engine::Heap& heap = engine().heap();
+      freed = std::max(heap.pending_bytes(), heap.free_index().LargestBytes());
+    }
     if (!of_host || waits == kMostWaits || freed < request.bytes) return false;
   }
   PoolEvents::Count(basis_.events.host_waits);
