@@ -105,13 +105,26 @@ TEST_F(Rehome, IsRefusedOnAllRanksWhileOneHasBlocks) {
   ExpectSymmetricFrom(0);
 }
 
+// Here to fewer ranks. Each rank has no home then, until it may move.
 TEST_F(Rehome, IsRefusedWhileACommunicatorHasWindows) {
   CreateAndReserve(2 * kMiB);
-  std::vector<ncclComm_t> next = group().ConnectFrom(0);
-  ExpectFailure(RehomeTo(next), StatusCode::kFailedPrecondition, "still registered with communicators");
-  ExpectOk(Run([&](Rank& rank) { return LeaveHome(rank); }));
-  for (Rank& rank : group()) rank.communicator = next[rank.index()];
-  ExpectOk(RehomeFrom(0));
+  const std::vector<ncclComm_t> old = Homes();
+  ExpectOk({LeaveHome(group()[0]), PoolOf(group()[0]).Close()});
+  Connect(1);
+  const auto refuse = [&](const std::function<Status(SymmetricMode&, ncclComm_t)>& call, const char* why) {
+    Statuses statuses =
+        RunFrom(1, [&](Rank& rank) { return call(*PoolOf(rank).mode().AsSymmetric(), rank.communicator); });
+    statuses.erase(statuses.begin());
+    ExpectFailure(statuses, StatusCode::kFailedPrecondition, why);
+  };
+  refuse(&SymmetricMode::Rehome, "still registered with communicators");
+  const char* const why = "it has no home: the last rehome failed; rehome() again or close()";
+  refuse([](SymmetricMode& mode, ncclComm_t) { return mode.Reserve(4 * kMiB); }, why);
+  refuse(&SymmetricMode::RegisterWith, why);
+  ExpectOk(RunFrom(1, [&](Rank& rank) { return PoolOf(rank).mode().Deregister(old[rank.index()]); }));
+  Abort({old.begin() + 1, old.end()});
+  ExpectOk(RehomeFrom(1));
+  ExpectSymmetricFrom(1);
 }
 
 TEST_F(Rehome, IsRefusedWhileAGraphLivesThatCapturedWithThePool) {

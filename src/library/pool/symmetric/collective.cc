@@ -55,6 +55,14 @@ constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
     {CollectiveCall::kWake, engine::SequenceCall::kWake},
 };
 
+// A rehome that failed has failed on every rank: all refuse what needs a home, until one succeeds (kCreate).
+Status CheckHasHome(const PoolBasis& basis, CollectiveCall call) {
+  const bool needs_none =
+      call == CollectiveCall::kCreate || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
+  if (needs_none || basis.home_id.load(std::memory_order_acquire) != 0) return Status();
+  return FailedPrecondition("it has no home: the last rehome failed; rehome() again or close()");
+}
+
 }  // namespace
 
 // For the message about ranks that differ. The log has only the last calls; older ones are left out.
@@ -167,6 +175,7 @@ Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& p
     pool.basis_.collective.AssertHeld();
     // Closed on every rank, so nobody waits for this one, even if it has memory left.
     if (basis.life.closed() || pool.ended()) return FailedPrecondition(basis.title, " is closed");
+    COMMPOOL_TRY(basis.Named(CheckHasHome(basis, proposal.call)));
     if (basis.group == nullptr) continue;
     // Only pools of the same group count: others need not be in the call. Only for the thread that made the group,
     // which would wait for itself: another thread may call for one of the pools while a third one calls for the rest.

@@ -183,8 +183,9 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   basis_.home_id.store(0, std::memory_order_release);
   basis_.channel_number.store(0, std::memory_order_release);
   collective_.MoveTo(std::move(channel));
-  // BeginEpoch reads it for the domains, the publisher and the registrations.
+  // BeginEpoch reads it for the publisher and the registrations.
   home_ = home;
+  domains_ = DomainTable(home.ranks);  // the numbers of the old home mean nothing to these ranks
   // Cuts all ties to the old home, which cannot be undone: frees take effect that no other rank will confirm, and the
   // addresses of other ranks go.
   if (readiness.ok()) {

@@ -7,10 +7,9 @@
 
 namespace commpool::internal {
 
-// The first registration of an epoch. The table of domains begins anew, because numbers of the old home mean nothing
-// here. Segments that the pool kept are new to NCCL's communicator, and known to registrars.
+// The first registration of an epoch. Segments that the pool kept are new to NCCL's communicator, and known to
+// registrars.
 Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
-  domains_ = DomainTable(home_.ranks);
   domains_.AddHome();
   // In this order: all ranks are in NCCL's call, and a registrar may refuse on one rank alone.
   const ContextGuard current = basis_.MakeCurrent();
