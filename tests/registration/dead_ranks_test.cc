@@ -1,6 +1,7 @@
 // Ranks are processes. One dies before a collective call, or while a pool falls asleep, sleeps or wakes: the others
 // notice, name it, keep the contents of their blocks, and continue without it.
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -183,7 +184,7 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   pool.mode().Reserve(2 * kMiB).or_throw();
   EXPECT_EQ(pool.mode().AsSymmetric()->LostRank(), -1);
   pool.mode().AsSymmetric()->Verify().or_throw();  // no rank dies before all have asked
-  const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream, number)).value();
+  const CUdeviceptr block = rank.runtime.AllocateFrom(pool.handle(), kMiB, stream).value();
   if (number == kDead) DieAfterTheOthers(launched, moment);
   void* const data = reinterpret_cast<void*>(block);
   if (in_flight) {
@@ -196,8 +197,13 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   EXPECT_EQ(heard.in_flight, in_flight ? 1 : 0);
   EXPECT_EQ(heard.calls, 1);
   EXPECT_EQ(pool.mode().AsSymmetric()->LostRank(), kDead);
+  ExpectOk({rank.runtime.Free(block)});
+  // The device never ends its work, so a call does not wait for it.
+  const auto began = std::chrono::steady_clock::now();
+  for (int time = 0; time < 2; ++time) ExpectNamed(pool.mode().Reclaim().status());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(configuration.deadline_ms / 4));
   if (in_flight) EndForkedRank();
-  ExpectOk({pool.Free(block), pool.mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive)});
+  ExpectOk({pool.mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive)});
   rank.Abort();
   ExpectOk({pool.Close()});
   EXPECT_EQ(pool.Statistics().reserved_bytes.current, 0u);

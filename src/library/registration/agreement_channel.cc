@@ -45,6 +45,7 @@ class CallerChannel : public AgreementChannel {
     return decide(contents);
   }
   void Break(const Status&) override { broken_ = true; }
+  bool broken() const override { return broken_; }
 
  private:
   // An all-gather that throws counts as one that returns a failure: the ranks are out of step.

@@ -73,6 +73,8 @@ class AgreementChannel {
   // Call it when a round for this channel went over another channel and failed: the ranks are out of step here too.
   virtual void Break(const Status& why) = 0;
 
+  // Whether no later round can succeed, as far as this rank knows.
+  virtual bool broken() const { return lost_ranks_->any(); }
   // The lost ranks that the channel knows of. Shared, because a reader may outlive the channel. Never null.
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
 

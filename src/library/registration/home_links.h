@@ -30,6 +30,7 @@ class LinkChannel : public AgreementChannel {
 
   Result<std::string> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
   void Break(const Status& why) override;
+  bool broken() const override { return !failure_.ok() || AgreementChannel::broken(); }
   std::unique_ptr<BackgroundLine> OpenBackground() override;
 
  private:

@@ -14,6 +14,7 @@
 
 #include "commpool/status.h"
 #include "src/library/backing/backing.h"
+#include "src/library/base/function_ref.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
 #include "src/library/pool/options.h"
@@ -92,8 +93,9 @@ class DeviceState {
 
   // Waits on the host for everything submitted to the device, at most until the deadline. Call it before memory is
   // unmapped and before a registration ends (rule 5). Refuses in a capture of the device; kDeadlineExceeded leaves
-  // everything as it is. Never call it under a lock below `growth`.
-  Status Quiesce(uint64_t deadline_ms);
+  // everything as it is, and comes early where `is_vain` says that nobody needs the wait any more. Never call it under
+  // a lock below `growth`.
+  Status Quiesce(uint64_t deadline_ms, FunctionRef<bool()> is_vain = {});
 
  private:
   const Driver& driver_;
@@ -117,7 +119,7 @@ class DeviceTable {
   // kFailedPrecondition while a stream of one of them captures.
   Status CheckNotCapturing(const std::set<int>& devices);
   // Waits on the host for everything submitted to the device, as DeviceState::Quiesce does.
-  Status Quiesce(int device, uint64_t deadline_ms);
+  Status Quiesce(int device, uint64_t deadline_ms, FunctionRef<bool()> is_vain = {});
 
   StreamPlaces& places() { return places_; }
   FenceTable& fences() { return fences_; }

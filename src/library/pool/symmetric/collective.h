@@ -118,7 +118,7 @@ class Collective : PoolParts {
 
  private:
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
-  void AwaitStranded();
+  void AwaitStranded() COMMPOOL_REQUIRES(basis_.collective);
   // This rank's message for the first round, after everything that can make frees count in this call. A host without
   // memory is tried again, because the other ranks wait.
   PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
