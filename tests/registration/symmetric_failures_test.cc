@@ -1,6 +1,7 @@
 // A symmetric pool's call fails on one rank, or differs between ranks: then it fails on all ranks.
 #include <algorithm>
 
+#include "tests/pool/held_work.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -294,6 +295,19 @@ TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
   EXPECT_EQ(ReservedBytes(0), 0u);
   ExpectFailure(PoolOf(group()[0]).Close(), StatusCode::kDeadlineExceeded, "an earlier call of the ranks failed");
   DestroyPools();  // the pool holds nothing
+}
+
+// What it waits for may as well take effect in a later call.
+TEST_F(LateRank, WhoseDeviceIsBusyComesInTimeAllTheSame) {
+  CreateAndReserve(2 * kMiB, [&](const Rank& rank, PoolConfiguration& configuration) {
+    configuration.streams = Streams::kMayDie;
+    configuration.deadline_ms = rank.number == last() ? 2500 : 2000;
+  });
+  HeldStream held(driver().cuda, group()[last()].stream);
+  ExpectOk(Run(
+      [&](Rank& rank) { return runtime().Free(runtime().AllocateFrom(HandleOf(rank), kMiB, rank.stream).value()); }));
+  ExpectOk(Verify());
+  held.End();
 }
 
 // A call after the communicator's end releases what the all-gather used.

@@ -156,11 +156,11 @@ void Collective::AwaitStranded() {
   const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
   if (blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, is_own)) static_cast<void>(blocks_.FenceFreed(mine));
   if (!blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, MayHaveDied)) return;
-  // Where the wait fails, or a capture forbids it, the frees wait for a later call. Beside a lost rank the device may
-  // never end its work.
+  // Where the wait fails, or a capture forbids it, the frees wait for a later call. It must end before the other ranks
+  // give up this one, for which they wait. Beside a lost rank the device may never end its work.
   const auto is_vain = [&channel = *channel_] { return channel.broken(); };
   if (basis_.device->capturing() || is_vain()) return;
-  static_cast<void>(blocks_.WaitForDevice(basis_.deadline_ms(), is_vain));
+  static_cast<void>(blocks_.WaitForDevice(basis_.deadline_ms() / 2, is_vain));
 }
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) {
