@@ -194,6 +194,8 @@ TEST_F(OneThread, HearsOfOneRanksFailure) {
   ExpectFailure(pools.register_with({}), StatusCode::kInvalidArgument, "4 pools and 0 communicators");
   ExpectFailure(pools.register_with({home_[0], home_[1], home_[2], nullptr}), StatusCode::kDisagreement,
                 "some passed home, rank 3 passed null");
+  ExpectFailure(pools.register_with({home_[1], home_[0], home_[2], home_[3]}), StatusCode::kInvalidArgument,
+                "the communicator is of device 1, the pool of 0");
   ExpectOk(pools.close());
 }
 

@@ -75,9 +75,13 @@ Status RunTogether(Runtime& runtime, const std::vector<Queue>& queues, FunctionR
 struct Used {
   std::vector<ncclComm_t> communicators;
   std::optional<int> device = {};
+  std::optional<int> rank_on = {};  // the device of a pool that has ranks
 
+  // Pools that have ranks on two devices are two ranks, which wait for each other: they take no turns, even where the
+  // program mixes up their communicators.
   bool Shares(const Used& other) const {
     if (device && device == other.device) return true;
+    if (rank_on && other.rank_on && rank_on != other.rank_on) return false;
     return std::ranges::find_first_of(communicators, other.communicators) != communicators.end();
   }
 };
@@ -89,7 +93,7 @@ ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.mode().AsSy
 // `passed`: the communicator that the call gives to the pool, or null.
 Used UsedBy(const Pool& pool, ncclComm_t passed) {
   Used used;
-  if (!pool.symmetric()) used.device = pool.device();
+  (pool.symmetric() ? used.rank_on : used.device) = pool.device();
   for (const ncclComm_t communicator : {HomeOf(pool), passed}) {
     if (communicator != nullptr) used.communicators.push_back(communicator);
   }
