@@ -74,6 +74,14 @@ TEST_F(FixedRegistration, LaterSegmentsWaitForRegisterPending) {
   for (const CUdeviceptr block : {first, later}) ExpectOk({pool().Free(block)});
 }
 
+TEST_F(FixedRegistration, OfADestroyedPoolIsTold) {
+  ExpectOk({pool().mode().Reserve(32 * kMiB), Register()});
+  ::testing::internal::CaptureStderr();
+  ExpectOk({runtime().DestroyPool(pool().handle())});
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(told.find("destroyed while registered: 32 MiB stay mapped until the process ends"), told.npos) << told;
+}
+
 TEST_F(FixedRegistration, ASecondRegisterWithTakesWhatIsPending) {
   ExpectOk({Register()});
   const CUdeviceptr block = Allocate(kMiB);

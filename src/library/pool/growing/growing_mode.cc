@@ -174,6 +174,10 @@ void GrowingMode::AfterDestroy() {
   // A graph that the program destroyed just before the pool still counts for a moment.
   if (blocks_.reserved_bytes() > 0) captures_.AwaitEndedGraphs();
   AfterFree();
+  // No program can end these registrations any more, nor may the library (rule 1).
+  if (segments_.registrations.registrations() == 0) return;
+  Log(LogLevel::kWarning, basis_.title + " was destroyed while registered: " + FormatBytes(blocks_.reserved_bytes()) +
+                              " stay mapped until the process ends");
 }
 
 // The message names COMMPOOL_CONF where it made the pool expandable.
