@@ -66,6 +66,16 @@ TEST_F(PoolLife, SegmentBytesIsTheLeastSegment) {
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
+TEST_F(PoolLife, ACloseThatABusyDeviceRefusesLeavesItOpen) {
+  const PoolHandle pool = CreateWith({.deadline_ms = 100});
+  const TestStream stream;
+  HeldStream held(cuda(), stream);
+  ExpectFailure(Get(pool).Close(), StatusCode::kDeadlineExceeded, "is still busy after 100 ms, nothing was changed");
+  Free(Allocate(pool, 4 * kMiB, stream));
+  held.End();
+  ExpectOk({Get(pool).Close()});
+}
+
 TEST_F(PoolLife, TrimGivesBackWhatHasNoLiveBlocks) {
   Allocate(30 * kMiB);
   Free(Allocate(40 * kMiB));

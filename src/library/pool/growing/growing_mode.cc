@@ -133,9 +133,10 @@ uint64_t GrowingMode::ReleaseIdle(DeviceWork work) {
   return OrLogged(grower_->ReleaseAtOnce());
 }
 
-// What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and
-// a close that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks
-// are freed. But those of a pool that sleeps nothing can bring back.
+// What can refuse comes before BeginClose, so a refused close leaves the pool open: a device may be busy for long only
+// there. From BeginClose on the pool serves nobody, and a close that failed later may be repeated. Live blocks are no
+// reason to refuse: their segments stay until the blocks are freed. But those of a pool that sleeps nothing can bring
+// back.
 Status GrowingMode::Close() {
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
@@ -146,6 +147,7 @@ Status GrowingMode::Close() {
     Log(LogLevel::kWarning, basis_.title + " closes asleep with " + Counted(live, "live block") +
                                 ", whose contents are lost: wake() comes before close()");
   }
+  if (!basis_.device->health().broken()) COMMPOOL_TRY(blocks_.WaitForDevice());
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
   // Quiesce, deregister, release: the order of rule 5.
