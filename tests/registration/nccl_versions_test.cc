@@ -147,7 +147,7 @@ TEST_F(SymmetricHostLadder, AllRanksHearThatOneHasNoHandles) {
 TEST_F(SymmetricHostLadder, AllRanksHearThatOneHasOnlyPinnedMemory) {
   g_lowest_refused = CU_MEM_HANDLE_TYPE_NONE;
   ExpectFailure(Grow(Placement::Kind::kHostNuma), StatusCode::kNotSupported,
-                "rank 1 cannot create: pinned memory of the host has no handle");
+                "rank 1 cannot create: pinned memory of the host has no handle to import: asked for, or all that");
 }
 
 }  // namespace

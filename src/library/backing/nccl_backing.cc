@@ -108,7 +108,7 @@ Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory) {
           "a window needs one cuMemCreate handle a segment, which a user's functions do not promise: windows need the "
           "vmm or the nccl backing");
     case MemoryKind::kPinned:
-      return NotSupported("pinned memory of the host has no handle that another rank could import");
+      return NotSupported("pinned memory of the host has no handle to import: asked for, or all that the driver maps");
   }
   return NotSupported("unknown memory");
 }

@@ -28,9 +28,9 @@ namespace {
       return InvalidArgument("window or offset is null");
     }
     std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
-    return NotFound(
-        "pool ", owner->name(),
-        " has no window on this communicator that holds the pointer; those made with symmetric_across have");
+    return NotFound("pool ", owner->name(),
+                    " has no window on this communicator that holds the pointer: symmetric pools have, awake and "
+                    "registered with it");
   };
   return WithRuntime(find, name);
 }

@@ -324,7 +324,7 @@ Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range)
   if (!found && !asleep && copies_.empty()) {
     return FailedPrecondition("it is awake, and its copies are gone: nobody asked to retain them");
   }
-  if (!found) return NotFound("it has kept no ", FormatBytes(range.bytes), " there: they were discarded");
+  if (!found) return NotFound("it has kept no ", FormatBytes(range.bytes), ": they were discarded, or in no block");
   const engine::Address block = copy->device.address;
   const bool freed = asleep ? !FindBlock(basis_, blocks_, block).ok() : !IsCopied(block);
   if (freed) return NotFound("the block was freed since it was kept");
