@@ -28,7 +28,8 @@ struct Change {
 };
 
 Change Between(const commpool_counter& base, const commpool_counter& now) {
-  return {Signed(now.total - base.total), Signed(now.total - now.current) - Signed(base.total - base.current)};
+  const int64_t freed = Signed(now.total - now.current) - Signed(base.total - base.current);
+  return {Signed(now.total - base.total), std::max<int64_t>(freed, 0)};  // a graph's memory waits and was no block
 }
 
 void AddTo(Stat* stat, const commpool_counter& now, const Change& change) {

@@ -2,7 +2,7 @@
 
 import torch
 
-from routed import MIB, RoutedCase, below_zero, commpool, held, on_thread, pool_of, tensor, tensor_in
+from routed import MIB, RoutedCase, below_zero, commpool, filled, held, on_thread, pool_of, tensor, tensor_in
 
 
 class Routing(RoutedCase):
@@ -199,11 +199,14 @@ class TorchsStatistics(RoutedCase):
         self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"], 1)
 
     def test_begin_anew_while_a_block_waits_for_a_stream(self):
-        pool, stream = self.pool(), torch.cuda.Stream()
+        pool, stream, graph = self.pool(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
         with held(stream):
             tensor_in(pool).record_stream(stream)
             torch.cuda.reset_accumulated_memory_stats()
         tensor_in(pool, 100)
+        self.assertEqual(below_zero(torch.cuda.memory_stats()), {})
+        with commpool.use_pool(self.pool("of a graph")), torch.cuda.graph(graph):
+            filled(1, 100)  # its whole segment waits for the graph
         self.assertEqual(below_zero(torch.cuda.memory_stats()), {})
 
     def test_name_private_pools(self):
