@@ -140,7 +140,7 @@ int commpool_torch_uninstall() {
     if (!IsInPlace()) return 0;
     // PyTorch's own allocator does not know our MemPools. It would refuse to free a raw block of ours, and would forget
     // streams that were recorded on a tensor of ours.
-    if (LiveBlocks() != 0 || Pools().LiveBlocks() != 0 || TorchRoutings().AnyOfOurs()) return 1;
+    if (LiveBlocks() > 0 || Pools().LiveBlocks() != 0 || TorchRoutings().AnyOfOurs()) return 1;
     Put(Native());
     return 0;
   });
