@@ -18,6 +18,8 @@ constexpr uint64_t kMuchShare = 4;
 // A program with more streams than this seems to make and destroy them all the time. Then the pool does not first wait
 // for calls that pass them.
 constexpr size_t kManyStreams = 16;
+// The wait has a limit, because the device's work may depend on something that this thread does later.
+constexpr std::chrono::milliseconds kLongestWait{100};
 
 }  // namespace
 
@@ -82,8 +84,18 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
   return HasPassed(kLongestWait);
 }
 
-void StrandedMemory::Look(std::chrono::milliseconds limit) {
+void StrandedMemory::Look() {
   MutexLock growth(basis_.growth());
+  LookFor(kLongestWait);
+}
+
+void StrandedMemory::LookAtOnce() {
+  if (!basis_.growth().TryLock()) return;
+  LookFor(std::chrono::milliseconds(0));
+  basis_.growth().Unlock();
+}
+
+void StrandedMemory::LookFor(std::chrono::milliseconds limit) {
   const bool waits = waits_.load() && !HasPassed(std::chrono::milliseconds(0));
   {
     MutexLock lock(blocks_.mutex());

@@ -31,9 +31,6 @@ namespace commpool::internal {
 // (BeginToSynchronise).
 class StrandedMemory {
  public:
-  // The host's wait has a limit, because the device's work may depend on something that this thread does later.
-  static constexpr std::chrono::milliseconds kLongestWait{100};
-
   StrandedMemory(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
 
   // Whether a call that passes the stream has to call Passed.
@@ -50,15 +47,18 @@ class StrandedMemory {
   bool IsCrowded(StreamKey stream, const engine::Engine& engine) const {
     return IsUnpromised(stream) && ListsOf(engine) >= next_look_.load(std::memory_order_relaxed);
   }
-  // Looks at a wait that is under way, else begins one where only that can tell when memory is idle, and waits up to
-  // `limit` for its end. Without a lock.
-  void Look(std::chrono::milliseconds limit);
+  // For a pool that serves nobody any more, without a lock: looks at a wait that is under way, else begins one where
+  // only that can tell when memory is idle. The first look may take as long as MakeUsable.
+  void Look();
+  // The same for a request that idle memory may serve: it waits for no device, and for no growth of another thread.
+  void LookAtOnce();
 
  private:
   static constexpr size_t kVeryMany = 1024;
 
   // The engine's lists of free blocks: one or two of each stream that left some, of 2 KiB each.
   static size_t ListsOf(const engine::Engine& engine) { return engine.heap().free_index().lists().size(); }
+  void LookFor(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(kGrowthLock);
   // Begins waits for all places of uses. Returns false where one captures.
   bool BeginWait() COMMPOOL_REQUIRES(kGrowthLock);
   // Whether all waits have ended by the limit, and their uses are forgotten now.

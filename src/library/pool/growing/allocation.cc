@@ -144,7 +144,7 @@ Result<bool> GrowingMode::TakeWhatHasPassed(Request& request) {
     if (engine().HasPendingFences()) since_poll_ = (since_poll_ + 1) % kAllocationsForPoll;
     crowded = stranded_.IsCrowded(request.stream, engine());
   }
-  if (crowded && !basis_.device->capturing()) stranded_.Look(std::chrono::milliseconds(0));
+  if (crowded && !basis_.device->capturing()) stranded_.LookAtOnce();
   blocks_.PollFences();
   KeepToThreshold();
   return true;

@@ -98,7 +98,7 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
 Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes, Wait wait) {
   blocks_.ReleaseParts(captures_.TakeGone());
   blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
-  if (wait == Wait::kNo) stranded_.Look(StrandedMemory::kLongestWait);
+  if (wait == Wait::kNo) stranded_.Look();
   return grower_->Release(keep_bytes, wait);
 }
 
