@@ -4,7 +4,7 @@
 //   another stream lacks memory -> MakeUsable: the streams that freed it are wanted from now on
 //   a call passes a wanted one  -> Passed: an event behind its work; others take its memory after a wait for the event
 //   no call passes it any more  -> MakeUsable begins a wait for the device, once such streams have freed much memory
-//   very many streams have some -> Look begins one, and no request waits for it: idle memory serves
+//   very many streams have some -> LookAtOnce begins one, and no request waits for it: idle memory serves
 //
 // The host waits for a device at most a tenth of a second, once, because a device may never be idle. Then the wait goes
 // on by itself, and a later MakeUsable sees its end. The pool does not grow while a thread waits.
@@ -43,7 +43,7 @@ class StrandedMemory {
   // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
   // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
   bool MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before);
-  // Whether so many streams have left free memory that a call which passes one has to call Look.
+  // Whether so many streams have left free memory that a call which passes one has to call LookAtOnce.
   bool IsCrowded(StreamKey stream, const engine::Engine& engine) const {
     return IsUnpromised(stream) && ListsOf(engine) >= next_look_.load(std::memory_order_relaxed);
   }
