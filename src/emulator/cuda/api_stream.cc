@@ -191,9 +191,9 @@ CUresult cuEventQuery(CUevent event) {
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;
     if (!event->marker->done) return CUDA_ERROR_NOT_READY;
-    machine.races.AllocatorHeard(event->marker->clock);
-    if (machine.races.on() && CallStack::Capture().IsOfAllocator()) return CUDA_SUCCESS;
-    machine.races.HostWaitedFor(event->marker->clock);
+    const bool of_allocator = machine.races.on() && CallStack::Capture().IsOfAllocator();
+    of_allocator ? machine.races.AllocatorHeard(event->marker->clock)
+                 : machine.races.HostWaitedFor(event->marker->clock);
     return CUDA_SUCCESS;
   });
 }

@@ -52,9 +52,10 @@ const Clock& HeardOf(const Operation& operation, CUdeviceptr address) {
   return *operation.heard;
 }
 
-std::vector<commpoolEmulatorRange> ByAddress(std::vector<commpoolEmulatorRange> ranges) {
-  std::ranges::sort(ranges, {}, &commpoolEmulatorRange::address);
-  return ranges;
+std::shared_ptr<const Clock> Joined(const Clock& one, const Clock& other) {
+  auto joined = std::make_shared<Clock>(one);
+  joined->Join(other);
+  return joined;
 }
 
 // A column of a tall tensor has thousands of ranges, so the search does not visit all. It may miss a wide range that
@@ -149,7 +150,8 @@ void RaceChecker::Started(Operation& operation, const StreamClock& stream) {
 
 void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   if (!on()) return;
-  const std::vector<commpoolEmulatorRange> written = ByAddress(operation->writes);
+  std::vector<commpoolEmulatorRange> written = operation->writes;
+  std::ranges::sort(written, {}, &commpoolEmulatorRange::address);
   for (const commpoolEmulatorRange& range : operation->reads) {
     // A write finds every conflict that a read of the same bytes would find, so the read is skipped.
     if (!IsWithin(range, written)) Touch(AccessKind::kRead, range, operation, addresses);
@@ -162,8 +164,9 @@ void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
                         const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   const Moment end{operation->component, operation->clock.Of(operation->component)};
   const Moment moment{end.component, kind == AccessKind::kWrite ? end.count : end.count - 1};
-  Clock clock = operation->clock;
-  clock.Join(HeardOf(*operation, range.address));
+  const Clock& heard = HeardOf(*operation, range.address);
+  const auto joined = &heard == &operation->clock ? nullptr : Joined(operation->clock, heard);
+  const Clock& clock = joined == nullptr ? heard : *joined;
   for (const MappedRange* mapping : addresses.Covering(range.address, range.bytes)) {
     AccessHistory* const history = mapping->physical->history.get();
     if (history == nullptr) continue;
@@ -192,19 +195,14 @@ void RaceChecker::Ended(const Operation& operation, StreamClock& stream) {
 }
 
 void RaceChecker::AllocatorHeard(const Clock& clock) {
-  if (!on() || heard_->Covers(clock)) return;
-  auto joined = std::make_shared<Clock>(*heard_);
-  joined->Join(clock);
-  heard_ = std::move(joined);
+  if (on() && !heard_->Covers(clock)) heard_ = Joined(*heard_, clock);
 }
 
 void RaceChecker::HostWaitedFor(const Clock& clock) {
   AllocatorHeard(clock);
   if (!on() || host_->Covers(clock)) return;
-  auto joined = std::make_shared<Clock>(*host_);
-  joined->Join(clock);
   if (host_.use_count() > 1) earlier_host_.push_back(host_);
-  host_ = std::move(joined);
+  host_ = Joined(*host_, clock);
 }
 
 void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses) {
