@@ -299,6 +299,16 @@ class Errors(emulated.Case):
         self.assertEqual(errors.in_python("say graphs = NO_COLLECTIVES or mode EXPANDABLE, and no NCCL"),
                          'say graphs="no_collectives" or mode="expandable", and no NCCL')
 
+    def test_name_options_as_python_has_them(self):
+        pool = commpool.Pool()
+        for wrong, words in ((lambda: commpool.Pool(limit=0), "limit is 0"),
+                             (lambda: commpool.Pool(segment="4MiB", limit="2MiB"), "segment 4 MiB is .* limit 2 MiB"),
+                             (lambda: commpool.Pool(alignment=100), "alignment 100 is not a power of two"),
+                             (lambda: commpool.Pool(granularity=3), "granularity 3 is neither"),
+                             (lambda: pool.sleep(retain=True), 'keep="discard" keeps nothing')):
+            self.assertInvalid(f"(^| ){words}", wrong)
+        self.assertEqual(errors.in_python("replays ONE_AT_A_TIME excludes"), "concurrent_replays=False excludes")
+
     def test_of_free_memory_in_pieces_name_the_expandable_mode(self):
         pool = commpool.Pool("pieces", limit="32MiB", reserve="32MiB")
         buffers = [pool.allocate("1MiB") for _ in range(30)]

@@ -103,16 +103,18 @@ def take_raised() -> tuple[str, Optional[BaseException]]:
 
 
 _NO_POOL = re.compile(r"^pool (\d+) does not exist: it was destroyed, or never made")
-_OPTION = re.compile(r"\b([a-z_]+(?= =)|mode|grants)(?: =)? ([A-Z][A-Z_]+)\b")
+_OPTION = re.compile(r"\b([a-z_]+(?= =)|mode|grants|keep)(?: =)? ([A-Z][A-Z_]+)\b")
+_SIZE = re.compile(r"\b(limit|segment|alignment|granularity)_bytes\b")
 
 
 def in_python(message: str) -> str:
-    """The library's sentence in Python's words: `graphs = DISCARDED` is graphs="discarded"."""
+    """The library's sentence in Python's words: `graphs = DISCARDED` is graphs="discarded", `limit_bytes` limit."""
 
     def named(found: re.Match[str]) -> str:
         pool = living.get(int(found[1]))
         return found[0] if pool is None else f"pool {pool.name!r} was destroyed"
 
+    message = _SIZE.sub(r"\1", message.replace("replays ONE_AT_A_TIME", "concurrent_replays=False"))
     return _OPTION.sub(lambda found: f'{found[1]}="{found[2].lower()}"', _NO_POOL.sub(named, message))
 
 
