@@ -359,6 +359,8 @@ class Errors(emulated.Case):
                              (lambda: commpool.sleep(tag=None), "tag None is no text"),
                              (lambda: commpool.wake(tag=5), "tag 5 is no text"),
                              (lambda: commpool.MemoryHolder(None), "name None is no text"),
+                             (lambda: commpool.MemoryHolder(cached_bytes=5), "5 is no function of a memory holder"),
+                             (lambda: commpool.MemoryHolder(release="x"), "'x' is no function of a memory holder"),
                              (lambda: commpool.empty(4, pool=5), "empty takes a commpool.Pool, not 5"),
                              (lambda: commpool.capture(5, 0).__enter__(), "capture takes a commpool.Pool, not 5"),
                              (lambda: commpool.use_pool(commpool.Pool(), sizes=(1, 2, 3)), "sizes .* are not .least"),

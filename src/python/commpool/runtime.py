@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple, Optional, TypeVar
 from . import _abi
 from . import options as words
 from ._library import for_ever, library, listed, value_of, version_text
+from .errors import InvalidArgument
 from .handles import Device, device_number
 from .options import DriverWord, number_of
 from .sizes import MOST_BYTES, Size, parse_size
@@ -164,4 +165,6 @@ def answer_of(function: Callable[..., int], *arguments: Any, _run: Any = ctypes.
 
 def _without_context(kind: Any, function: Optional[Callable[..., int]]) -> Any:
     """A function for C; a null pointer for None."""
+    if function is not None and not callable(function):
+        raise InvalidArgument(f"{function!r} is no function of a memory holder")
     return kind() if function is None else kind(lambda *given, ask=answer_of: ask(function, *given[:-1]))
