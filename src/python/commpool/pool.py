@@ -107,7 +107,7 @@ class Pool(Together, Sharer, Registering, Inspected):
       RemoteFailure, DeadlineExceeded: by what is collective: another rank failed, or did not answer within deadline_ms.
     """
 
-    __slots__ = ("handle", "name", "device", "backing", "mode", "tag", "_finalizer", "__weakref__")
+    __slots__ = ("handle", "name", "device", "backing", "mode", "tag", "_finalizer", "_orders_frees", "__weakref__")
 
     @_telling_of_keywords
     def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = NOT_GIVEN,
@@ -169,7 +169,7 @@ class Pool(Together, Sharer, Registering, Inspected):
             options.set_backing(c_options, backing)
             c_options.location = options.number_of("location", location)
             c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
-            c_options.frees = options.number_of("frees", frees)
+            c_options.frees, self._orders_frees = options.number_of("frees", frees), frees == "ordered"
             c_options.streams = options.number_of("streams", streams)
             c_options.replays = options.number_of("replays", "concurrent" if concurrent_replays else "one_at_a_time")
             c_options.peers, c_options.peer_count = device_array(peers, "peers")

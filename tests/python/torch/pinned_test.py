@@ -185,8 +185,9 @@ class Scopes(PinnedCase):
             self.assert_native(tensor(MIB))
 
     def test_over_pools_whose_blocks_need_a_stream_are_refused(self):
-        with self.assertRaisesRegex(commpool.InvalidArgument, 'has frees="ordered", and torch'):
-            pinned_in(self.pinned_pool(frees="ordered"))
+        for kind in (commpool.Pool, commpool.Pool.__base__):  # the package's own Pool too
+            with self.assertRaisesRegex(commpool.InvalidArgument, 'has frees="ordered", and torch'):
+                commpool.use_pool(kind(backing="pinned", frees="ordered")).__enter__()
 
     def test_are_refused_where_another_allocator_stays_in_front(self):
         program = """

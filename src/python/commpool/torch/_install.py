@@ -63,7 +63,7 @@ def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
       InvalidArgument: its blocks need a stream each.
     """
     pool.config()
-    if getattr(pool, "_orders_frees", False):
+    if pool._orders_frees:
         raise errors.InvalidArgument(f"{pool!r} has frees=\"ordered\", and torch's pinned tensors have no stream")
     with _lock:
         router.check(router.know_pinned(pool.handle))

@@ -52,7 +52,7 @@ class Pool(commpool.Pool):
     allocation then takes some microseconds more.
     """
 
-    __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines", "_orders_frees", "_registrations", "_home")
+    __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines", "_registrations", "_home")
     _home: Optional[_ends.Registration]
 
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None,
@@ -79,7 +79,6 @@ class Pool(commpool.Pool):
                 raise errors.InvalidArgument("agreement=\"store\" needs a process group in symmetric_across")
         if agreement == "store":
             options["all_gather"] = _group.store_agreement(symmetric_across, options.get("deadline_ms"))
-        self._orders_frees = options.get("frees") == "ordered"
         super().__init__(name, device=device, symmetric_across=symmetric_across, reserve=reserve, **options)
         if over_group:
             self._home = self._remember(symmetric_across)
