@@ -1,6 +1,9 @@
 """Device numbers, texts and objects of programs become the ordinals that the library takes."""
 
 import ctypes
+import os
+import subprocess
+import sys
 import types
 
 import emulated
@@ -54,6 +57,12 @@ class Devices(emulated.Case):
             for call in (lambda device=device: commpool.Pool(device=device), lambda: commpool.allocate(512, 0, device),
                          lambda: commpool.set_device_limit(device, None), lambda: commpool.Pool.default(device)):
                 self.assertInvalid("is no CUDA device", call)
+
+    def test_that_are_named_open_no_driver_so_that_the_program_may_fork(self):
+        program = "import emulated, commpool; print(commpool.empty(0, device=1), commpool.driver_description())"
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                             env={**os.environ, "PYTHONPATH": os.path.dirname(emulated.__file__)})
+        self.assertEqual((run.stdout, run.stderr), ("<commpool.Array 0 float32, device 1> \n", ""))
 
     def test_are_named_by_the_option(self):
         pool = commpool.Pool()

@@ -140,8 +140,10 @@ def current_device() -> Optional[int]:
 
 
 def lacks_device(device: int) -> bool:
-    """Whether the driver says that there is no device of that number."""
-    return bool(_driver().cuDeviceGet(ctypes.byref(ctypes.c_int()), ctypes.c_int(device)) == _INVALID_DEVICE)
+    """Whether the driver says that there is no device of that number; it says nothing before it is open."""
+    with contextlib.suppress(OSError):
+        return bool(_driver().cuDeviceGet(ctypes.byref(ctypes.c_int()), ctypes.c_int(device)) == _INVALID_DEVICE)
+    return False
 
 
 def device_at(address: str) -> int:

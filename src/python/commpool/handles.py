@@ -10,7 +10,6 @@ import sys
 from typing import Any, Callable, Iterable, Optional, Protocol, Union
 
 from . import _driver
-from ._library import library
 from .errors import FailedPrecondition, InvalidArgument
 
 
@@ -165,17 +164,15 @@ def device_number(device: Device, option: str = "device") -> int:
 
 
 def known_device(device: Device) -> int:
-    """The CUDA ordinal of a device that is there.
+    """The CUDA ordinal of a device that is there, as far as an open driver knows: it opens none, so that a program may
+    fork after it.
 
     Raises:
       InvalidArgument: there is none of that number.
     """
     number = device_number(device)
-    if number != 0:  # where a driver is, there is device 0: nothing is asked, and a program may fork after it
-        with contextlib.suppress(FailedPrecondition):  # another driver is open than the call would open
-            library.initialize(0, 0)
-        if _driver.lacks_device(number):
-            raise InvalidArgument(f"there is no device {number}")
+    if number < 0 or _driver.lacks_device(number):
+        raise InvalidArgument(f"there is no device {number}")
     return number
 
 
