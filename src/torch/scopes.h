@@ -38,7 +38,8 @@ class OpenScope : public c10::DebugInfoBase {
 
   bool Catches(const Request& request) const {
     return !ended.load(std::memory_order_relaxed) && plan.Catches(request.device, request.bytes) &&
-           (!stream || *stream == request.stream);
+           (!stream || *stream == request.stream) &&
+           (stream != cudaStreamPerThread || thread == std::this_thread::get_id());  // each thread has its own
   }
 
   const ScopePlan plan;

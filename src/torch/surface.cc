@@ -94,9 +94,11 @@ commpool_status BeginShared(const ScopePlan& plan, bool symmetric, const commpoo
   commpool_scope begun = 0;
   const commpool_status status = Commpool().scope_begin(plan.pool, &options, &begun);
   if (status != COMMPOOL_OK) return status;
-  const bool of_stream = options.filter == COMMPOOL_FILTER_STREAM;
+  std::optional<CUstream_st*> stream;
+  // PyTorch calls the legacy stream null.
+  if (options.filter == COMMPOOL_FILTER_STREAM) stream = options.stream == cudaStreamLegacy ? nullptr : options.stream;
   try {
-    ScopesOfAllThreads().Begin(begun, plan, symmetric, of_stream ? std::optional(options.stream) : std::nullopt);
+    ScopesOfAllThreads().Begin(begun, plan, symmetric, stream);
   } catch (const std::bad_alloc&) {
     Commpool().scope_end(begun);
     throw;

@@ -48,6 +48,9 @@ class Routing(RoutedCase):
                     self.assert_in(outer, commpool.empty(100))
         with commpool.use_pool(outer), commpool.use_pool(inner, stream=stream):
             self.assert_in(outer, tensor(MIB))
+        for legacy in (0, 1):  # one stream by two handles
+            with commpool.use_pool(outer), commpool.use_pool(inner, stream=legacy):
+                self.assert_in(inner, tensor(MIB))
 
     def test_hands_on_between_scopes_of_threads_and_of_the_process(self):
         outer, inner = self.pool("outer", limit="8MiB"), self.pool("inner", limit="2MiB")
@@ -102,6 +105,10 @@ class Routing(RoutedCase):
         with commpool.use_pool(pool, stream=stream):
             self.assert_in(pool, on_thread(on_stream))
             self.assert_native(tensor(MIB))
+        stream = torch.cuda.ExternalStream(2)  # each thread has its own
+        with commpool.use_pool(pool, stream=2):
+            self.assert_in(pool, on_stream())
+            self.assert_native(on_thread(on_stream))
 
     def test_reaches_commpool_s_own_arrays(self):
         pool = self.pool()
