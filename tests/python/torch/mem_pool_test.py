@@ -117,6 +117,25 @@ class MemPool(RoutedCase):
         torch.cuda.synchronize()
         self.assertEqual([of_graph[-1].item() for of_graph in made], [1, 2, 3])
 
+    def test_stays_with_its_pool_as_long_as_graphs_use_it(self):
+        first, second, mem_pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), commpool.mem_pool()
+        with torch.cuda.graph(first, pool=mem_pool.id):
+            one = filled(1)
+        handle = mem_pool.commpool_pool.handle
+        del mem_pool
+        gc.collect()
+        with torch.cuda.graph(second, pool=first.pool()):
+            two = one + one
+        self.assertEqual((pool_of(one), pool_of(two)), (handle, handle))
+        for graph in (first, second):
+            graph.replay()
+        self.assertEqual(two[-1].item(), 2)
+        self.assertFalse(commpool.uninstall())
+        del one, two, first, second, graph
+        gc.collect()
+        self.assertTrue(commpool.uninstall())
+        commpool.install()
+
     def test_serves_compiled_functions(self):
         pool, mem_pool = self.pools()
         compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="eager")

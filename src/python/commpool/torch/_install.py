@@ -23,6 +23,8 @@ _EVENTS = 100_000
 _lock = threading.Lock()
 # Pools that are the whole allocator. torch may use them as long as the process lives.
 _defaults: dict[int, commpool.Pool] = {}
+# MemPools of ours that the program has let go, and graphs use.
+_of_graphs: list[torch.cuda.MemPool] = []
 
 
 def ensure_installed() -> Optional[Router]:
@@ -67,6 +69,11 @@ def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
         raise errors.InvalidArgument(f"{pool!r} has frees=\"ordered\", and torch's pinned tensors have no stream")
     with _lock:
         router.check(router.know_pinned(pool.handle))
+
+
+def keep_for_graphs(*let_go: torch.cuda.MemPool, kept: list[torch.cuda.MemPool] = _of_graphs) -> None:
+    """Keeps those that graphs use; lets those go that none uses any more."""
+    kept[:] = [one for one in [*kept, *let_go] if one.use_count() > 1]
 
 
 def _refuse_other_allocators() -> None:
@@ -147,6 +154,7 @@ def uninstall() -> bool:
     router = _router.loaded()
     if router is None:
         return True
+    keep_for_graphs()
     with _lock:
         for device in _defaults:
             router.check(router.set_default(device, 0))

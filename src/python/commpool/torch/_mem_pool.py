@@ -3,7 +3,7 @@ SGLang."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 import torch
 
@@ -14,7 +14,7 @@ from commpool.pool import PoolOptions, checked
 from commpool.sizes import Size
 
 from ._fallback import fell_back
-from ._install import ensure_installed, introduce, refuse_pinned
+from ._install import ensure_installed, introduce, keep_for_graphs, refuse_pinned
 from ._router import Router, reason
 
 if TYPE_CHECKING:
@@ -30,6 +30,13 @@ class MemPoolOptions(PoolOptions, total=False):
     name: str
     device: Optional[Device]
     reserve: Optional[Size]
+
+
+class _MemPool(torch.cuda.MemPool):
+    """Stays, with its pool, as long as graphs use it: others are captured into it by the `pool()` of those."""
+
+    def __del__(self, keep: Callable[..., None] = keep_for_graphs) -> None:
+        keep(self)
 
 
 def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOptions]) -> torch.cuda.MemPool:
@@ -72,7 +79,7 @@ def _routed(router: Router, pool: commpool.Pool) -> torch.cuda.MemPool:
     introduce(router, pool)
     router.bind_next(pool.handle)
     try:
-        return torch.cuda.MemPool()
+        return _MemPool()
     finally:
         router.bind_next(0)
 
@@ -86,7 +93,7 @@ def _over_functions(pool: commpool.Pool) -> torch.cuda.MemPool:
               "pool, and torch splits them")
     _grant_to_devices_in_use(pool)
     functions = pool.functions()
-    return torch.cuda.MemPool(torch._C._cuda_customAllocator(functions.allocate, functions.free))
+    return _MemPool(torch._C._cuda_customAllocator(functions.allocate, functions.free))
 
 
 def _grant_to_devices_in_use(pool: commpool.Pool) -> None:
