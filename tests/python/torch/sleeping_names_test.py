@@ -357,6 +357,13 @@ class Cumem(RoutedCase):
             self.allocator.sleep(tags)
             self.allocator.wake_up()
 
+    def test_gives_unused_memory_back_where_an_exception_leaves_too(self):
+        with self.assertRaises(ZeroDivisionError), self.allocator.use_memory_pool():
+            tensor(64 * MIB)
+            1 // 0
+        self.assertEqual(self.allocator.get_current_usage(), 0)
+        self.assert_native(tensor(MIB))
+
     def test_keeps_the_default_tag_by_default(self):
         with self.allocator.use_memory_pool():
             kept = filled(2)

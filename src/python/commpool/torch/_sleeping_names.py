@@ -126,9 +126,11 @@ class CuMemAllocator:
         tag = self.default_tag if tag is None else tag
         device = torch.cuda.current_device()
         pool = self._pools.awake((tag, device), f"cumem {tag}", device)
-        with use_pool(pool):
-            yield
-        pool.trim()
+        try:
+            with use_pool(pool):
+                yield
+        finally:
+            pool.trim()
 
     def sleep(self, offload_tags: Union[None, str, Sequence[str]] = None, *, level: Optional[int] = None) -> None:
         """Gives all memory back. Memory with one of the tags (by default the default tag) is kept in pinned memory.
