@@ -217,6 +217,26 @@ class MemorySaver(RoutedCase):
             graph.replay()
         torch.cuda.synchronize()
 
+    def test_graphs_of_each_handle_take_turns_in_one_pool(self):
+        pools = set()
+        for value in range(4):
+            graph, made = self.graph_of(value, torch.cuda.graph_pool_handle(), "graph")
+            pools.add(pool_of(made))
+            del graph, made
+        self.assertEqual(len(pools), 1)
+        [pool] = [pool for pool in commpool.pools() if pool.handle in pools]
+        self.assertLess(pool.stats().reserved_bytes.peak, 3 * LENGTH, "a graph that is gone keeps no memory")
+
+    def test_graphs_of_one_handle_share_memory_and_those_of_others_do_not(self):
+        handles = [torch.cuda.graph_pool_handle() for _ in range(2)]
+        graphs = [self.graph_of(value, handle, "shared")[0] for handle in handles for value in range(4)]
+        [first, second] = [pool for pool in commpool.pools() if pool.name == "graphs shared"]
+        for pool in (first, second):
+            self.assertLess(pool.stats().reserved_bytes.peak, 2 * LENGTH, "what one has dropped serves the next")
+        for graph in graphs:
+            graph.replay()
+        torch.cuda.synchronize()
+
     def test_a_cycle_makes_no_pool_more_than_the_last_one(self):
         weights, pools = self.in_region(1), set()
         for _ in range(4):

@@ -16,6 +16,7 @@ import torch
 import commpool
 from commpool import errors
 
+from ._install import keep_for_graphs
 from ._mem_pool import mem_pool
 from ._pool import Pool
 from ._scope import use_pool
@@ -28,9 +29,9 @@ _PLACES = {"pinned": "host", "mmap": "pageable"}
 class Member:
     """One of them. Any thread."""
 
-    def __init__(self, name: str, device: int) -> None:
+    def __init__(self, name: str, device: int, concurrent_replays: bool) -> None:
         """Makes the pool: no memory yet."""
-        self.pool = Pool(name, device=device)
+        self.pool = Pool(name, device=device, concurrent_replays=concurrent_replays)
         self._lock = threading.RLock()
 
     @property
@@ -67,23 +68,14 @@ class TaggedPools(dict[Hashable, list[Member]]):
         super().__init__()
         self._lock = threading.Lock()
 
-    def awake(self, key: Hashable, name: str, device: int) -> Pool:
-        """The key's pool that serves now, made where there is none."""
+    def awake(self, key: Hashable, name: str, device: int, taken: Optional[Callable[[Pool], bool]] = None) -> Pool:
+        """The key's pool that serves now, made where there is none. With `taken` one for graphs, which is not taken."""
         with self._lock:
             for member in sorted(self.get(key, ()), key=lambda member: member.asleep):
-                if member.serves():
+                if not (taken and taken(member.pool)) and member.serves():
                     return member.pool
-            return self._add(key, name, device)
-
-    def add(self, key: Hashable, name: str, device: int) -> Pool:
-        """One more of the key."""
-        with self._lock:
-            return self._add(key, name, device)
-
-    def _add(self, key: Hashable, name: str, device: int) -> Pool:
-        member = Member(name, device)
-        self.setdefault(key, []).append(member)
-        return member.pool
+            self.setdefault(key, []).append(made := Member(name, device, concurrent_replays=taken is None))
+            return made.pool
 
     def each(self) -> list[tuple[Any, Member]]:
         """All, with their keys."""
@@ -199,9 +191,11 @@ class TorchMemorySaver:
         self._backend = os.environ.get("TMS_INIT_CPU_BACKUP_BACKEND") or "pinned"
         self._directory = os.environ.get("TMS_DISK_BACKUP_DIR") or "/tmp"
         self._pools = TaggedPools()
-        # By the handle that the program gave; and by the MemPool's, which graph.pool() says, as long as a graph lives.
-        self._of_graphs: dict[tuple[_Key, Any], torch.cuda.MemPool] = {}
-        self._by_id: weakref.WeakValueDictionary[tuple[_Key, Any], torch.cuda.MemPool] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        # By the handle that the program gave, by the MemPool's, which graph.pool() says, and by our pool's: as long as
+        # a graph lives.
+        self._of_graphs: weakref.WeakValueDictionary[tuple[_Key, Any], torch.cuda.MemPool] = (
+            weakref.WeakValueDictionary())
 
     def _key(self, tag: str, cpu: bool, disk: bool, backend: Optional[str]) -> _Key:
         if cpu and disk:
@@ -227,23 +221,23 @@ class TorchMemorySaver:
                    cpu_backup_backend: Optional[CpuBackupBackend] = None) -> Iterator[None]:
         """torch.cuda.graph whose memory can be paused. Graphs that are given one `pool` share memory here too."""
         key = self._key(tag, enable_cpu_backup, False, cpu_backup_backend)
-        shared = self._mem_pool(key, pool)
+        with self._lock:
+            shared = self._mem_pool(key, pool)
         handle: Any = shared.id  # releases of torch type it differently
         with torch.cuda.graph(cuda_graph, pool=handle, stream=stream, capture_error_mode=capture_error_mode):
             yield
         cuda_graph.commpool_mem_pool = shared  # type: ignore[attr-defined]
 
     def _mem_pool(self, key: _Key, handle: Any) -> torch.cuda.MemPool:
-        """Over a pool of ours: of its own for None, else the same for the same handle, or for that of one of these."""
-        found = self._of_graphs.get((key, handle)) or self._by_id.get((key, handle))
+        """With its own pool: a new one for None, else the same for the same handle, or for that of one of these."""
+        keep_for_graphs()  # lets those go whose graphs are gone
+        found = self._of_graphs.get((key, handle)) if handle else None
         if found is not None:
             return found
-        if handle is None:
-            made = mem_pool(self._pools.awake(key, f"region {key.tag}", key.device))
-        else:
-            made = mem_pool(self._pools.add((key, handle), f"graphs {key.tag}", key.device))
-            self._of_graphs[key, handle] = made
-        self._by_id[key, made.id] = made
+        pool = self._pools.awake((key, "graphs"), f"graphs {key.tag}", key.device,
+                                 taken=lambda pool: (key, pool.handle) in self._of_graphs)
+        made = mem_pool(pool)
+        self._of_graphs.update({(key, handle): made, (key, made.id): made, (key, pool.handle): made})
         return made
 
     @contextlib.contextmanager
