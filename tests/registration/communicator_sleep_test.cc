@@ -3,6 +3,7 @@
 #include <future>
 
 #include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
@@ -59,6 +60,16 @@ TEST_F(CommunicatorSleep, GivesMemoryBackAndMakesItAgain) {
     ExpectAllAsleep(false);
     EXPECT_EQ(FreeMemory(), before);
   }
+}
+
+TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileADeviceStaysBusy) {
+  SleepAndWake();  // the ranks meet
+  HeldStream held(driver().cuda, group()[last()].stream);
+  // The others would not wait for the last one's own deadline.
+  ExpectFailure(Run([&](Rank& rank) { return all().Sleep(rank.communicator, rank.number == last() ? 2500 : 2000); }),
+                StatusCode::kDeadlineExceeded, "device " + std::to_string(last()) + " is still busy after 1250 ms");
+  held.End();
+  SleepAndWake();
 }
 
 TEST_F(CommunicatorSleep, OfOneRankAsksNobody) {

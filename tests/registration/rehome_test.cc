@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
@@ -172,6 +173,19 @@ TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
 }
 
 // Rank 0's free waits for the others on, who know nothing of its try.
+TEST_F(Rehome, IsRefusedOnAllRanksWhileADeviceStaysBusy) {
+  // The others would not wait for the last one's own deadline.
+  ExpectOk(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+    configuration.deadline_ms = rank.number == last() ? 2500 : 2000;
+  }));
+  ExpectOk(Abandon(Homes(), CommunicatorLife::kAlive));
+  HeldStream held(driver().cuda, group()[last()].stream);
+  ExpectFailure(RehomeFrom(0), StatusCode::kDeadlineExceeded,
+                "device " + std::to_string(last()) + " is still busy after 1250 ms");
+  held.End();
+  ExpectOk(RehomeFrom(0));
+}
+
 TEST_F(Rehome, ThatMeetsNobodyAppliesNoFrees) {
   const std::vector<CUdeviceptr> blocks = CreateAndAllocate(2 * kMiB, kMiB, Deadline(1000));
   ExpectOk(Deregister(Homes()));

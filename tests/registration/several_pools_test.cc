@@ -6,6 +6,7 @@
 #include <map>
 
 #include "src/library/pool/group_calls.h"
+#include "tests/pool/held_work.h"
 #include "tests/registration/symmetric_fixture.h"
 #include "tools/common/pool_invariants.h"
 
@@ -234,6 +235,24 @@ TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
 }
 
 // NCCL lets one thread at a time use a communicator, and registrations end and come back with it.
+// What the others would not wait for, one pool after the other.
+TEST_F(SeveralPools, WaitForABusyDeviceOnce) {
+  const Names names = {"first", "second"};
+  CreatePools(names, [&](const Rank& rank, PoolConfiguration& configuration) {
+    configuration.streams = Streams::kMayDie;
+    configuration.deadline_ms = rank.number == last() ? 2500 : 2000;
+  });
+  ExpectOk(ReserveTogether(names));
+  HeldStream held(driver().cuda, group()[last()].stream);
+  for (const std::string& name : names) {
+    ExpectOk(Run([&](Rank& rank) {
+      return runtime().Free(runtime().AllocateFrom(HandlesOf(rank).at(name), kMiB, rank.stream).value());
+    }));
+  }
+  ExpectOk(VerifyTogether(names));
+  held.End();
+}
+
 TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOneAfterTheOther) {
   CreatePools({"symmetric"});
   ExpectOk(Run([&](Rank& rank) {

@@ -284,6 +284,13 @@ TEST_F(SymmetricPoolFailure, APoolDestroyedWithoutCloseWarnsAndKeepsItsWindows) 
 
 class LateRank : public SymmetricTest {
  protected:
+  // What the last rank waits for by its own deadline, the others would not wait for.
+  Adjust LastWaitsLongest(Streams streams) const {
+    return [=, last = last()](const Rank& rank, PoolConfiguration& configuration) {
+      configuration.streams = streams;
+      configuration.deadline_ms = rank.number == last ? 2500 : 2000;
+    };
+  }
   Statuses ReserveWithoutTheLast() {
     return RunButLast([&](Rank& rank) { return PoolOf(rank).mode().Reserve(2 * kMiB); });
   }
@@ -299,15 +306,29 @@ TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
 
 // What it waits for may as well take effect in a later call.
 TEST_F(LateRank, WhoseDeviceIsBusyComesInTimeAllTheSame) {
-  CreateAndReserve(2 * kMiB, [&](const Rank& rank, PoolConfiguration& configuration) {
-    configuration.streams = Streams::kMayDie;
-    configuration.deadline_ms = rank.number == last() ? 2500 : 2000;
-  });
+  CreateAndReserve(2 * kMiB, LastWaitsLongest(Streams::kMayDie));
   HeldStream held(driver().cuda, group()[last()].stream);
   ExpectOk(Run(
       [&](Rank& rank) { return runtime().Free(runtime().AllocateFrom(HandleOf(rank), kMiB, rank.stream).value()); }));
   ExpectOk(Verify());
   held.End();
+}
+
+TEST_F(LateRank, WhoseDeviceStaysBusyIsNamedByEachCallThatWouldEndItsWindows) {
+  CreateAndReserve(2 * kMiB, LastWaitsLongest(Streams::kOutlive));
+  HeldStream held(driver().cuda, group()[last()].stream);
+  for (const auto& call : std::initializer_list<std::function<Statuses()>>{
+           [&] { return Trim(0); }, [&] { return Deregister(Homes()); }, [&] { return Close(); },
+           [&] { return Sleep({.graphs = LiveGraphs::kDiscarded}); }}) {
+    const Statuses statuses = call();
+    ExpectFailure(statuses, StatusCode::kDeadlineExceeded,
+                  " failed on " + LastRank() + ": device " + std::to_string(last()) +
+                      " is still busy after 1250 ms, nothing was changed");
+    EXPECT_EQ(statuses.front().message().find("; then "), std::string::npos) << statuses.front().message();
+  }
+  held.End();
+  ExpectOnAll(2 * kMiB, 1);
+  Free(Allocate(kMiB));
 }
 
 // A call after the communicator's end releases what the all-gather used.

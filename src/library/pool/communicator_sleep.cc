@@ -120,7 +120,7 @@ struct SleepingCommunicators::Sleeper {
   // It calls NCCL after all ranks have agreed that they can, as WakeUp does. Running work may use NCCL's memory, so all
   // ranks wait for their devices before any rank gives it back.
   Status FallAsleep() {
-    COMMPOOL_TRY(AgreeOnStep(device->Quiesce(deadline_ms), "waiting for the device"));
+    COMMPOOL_TRY(AgreeOnStep(device->Quiesce(deadline_of_part()), "waiting for the device"));
     const Status mine = GiveMemoryBack(runtime.driver, communicator, deadline_of_part());
     const Status all = AgreeOnStep(mine, "giving NCCL's memory back");
     // Ranks wake together, so a communicator sleeps only where all have given their memory back.

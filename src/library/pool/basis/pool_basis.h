@@ -308,6 +308,8 @@ struct PoolBasis {
 
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
+  // Of what this rank does within a call of all ranks: it must end before they give up this one, for which they wait.
+  uint64_t own_deadline_ms() const { return configuration.symmetric() ? deadline_ms() / 2 : deadline_ms(); }
 
   // kFailedPrecondition where the pool sleeps. For calls that a closed pool may still get, such as trim.
   Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }

@@ -368,12 +368,12 @@ void BlockStore::ForgetUses(const Uses& uses) {
   for (const engine::Fence fence : uses.fences) basis_.fences().Retire(fence);
 }
 
-Status BlockStore::WaitForDevice(uint64_t deadline_ms, FunctionRef<bool()> is_vain) {
+Status BlockStore::WaitForDevice(const Patience& patience, FunctionRef<bool()> is_vain) {
   // Before the wait: what is freed during the wait is not covered by it.
   const Uses uses = NoteUses();
   // Refuses before the first wait begins: a wait would break the capture.
   COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing(uses.places));
-  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, deadline_ms, is_vain));
+  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, patience, is_vain));
   ForgetUses(uses);
   return Status();
 }

@@ -111,7 +111,7 @@ class BlockStore {
   // memory. Then forgets the uses of blocks that were freed before. kFailedPrecondition in a capture of one of the
   // devices, kDeadlineExceeded while one is busy: then nothing is forgotten. `is_vain`: as DeviceState::Quiesce has it.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
-  Status WaitForDevice(uint64_t deadline_ms, FunctionRef<bool()> is_vain = {});
+  Status WaitForDevice(const Patience& patience, FunctionRef<bool()> is_vain = {});
 
   // The uses that end once all work submitted by now is done at these places, the pool's device among them. A caller
   // that waits by itself takes them before its wait, and passes them to ForgetUses afterwards. A later moment would

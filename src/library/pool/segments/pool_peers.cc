@@ -49,9 +49,9 @@ Status PoolPeers::Grant(const std::vector<int>& peers) {
 }
 
 // Work that a peer has submitted may use the pool, so access must not end before it.
-Status PoolPeers::Await(const std::vector<int>& peers) const {
+Status PoolPeers::Await(const std::vector<int>& peers, const Patience& patience) const {
   for (const int peer : peers) {
-    COMMPOOL_TRY(basis_.Named(basis_.runtime.devices.Quiesce(peer, basis_.deadline_ms()).under("waiting for a peer")));
+    COMMPOOL_TRY(basis_.Named(basis_.runtime.devices.Quiesce(peer, patience).under("waiting for a peer")));
   }
   return Status();
 }
@@ -69,8 +69,9 @@ Status PoolPeers::Revoke(const std::vector<int>& peers) {
     }
   }
   COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing({peers.begin(), peers.end()}));
-  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
-  COMMPOOL_TRY(Await(peers));
+  const Patience patience = basis_.deadline_ms();
+  COMMPOOL_TRY(basis_.device->Quiesce(patience));
+  COMMPOOL_TRY(Await(peers, patience));
   for (const int peer : peers) {
     const std::vector<Segment*> segments = book_.Pointers();
     const Status revoked = FirstFailureOf(segments, [&](Segment* segment) { return segment->Revoke(peer); });

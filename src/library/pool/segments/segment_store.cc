@@ -68,22 +68,21 @@ Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
 // to finish. Work that still runs then waits for the lost rank, until the communicator is aborted: it needs no window.
 // Takes the collective lock, so it waits for a collective call of the pool that is under way.
 Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
-  const auto began = std::chrono::steady_clock::now();
   MutexLock collective(basis_.collective);
+  const Patience patience = basis_.deadline_ms();
   if (!registrations.Has(communicator) && !registrations.IsRegisteredWith(communicator)) return Status();
   COMMPOOL_TRY(CheckMayUnmap());
   // Without a segment that NCCL knows, nothing on the device can need the registration.
   if (registrations.IsRegisteredWith(communicator)) {
-    const Status finished = blocks_.WaitForDevice();
+    const Status finished = blocks_.WaitForDevice(patience);
     if (!finished.ok() && finished.code() != StatusCode::kDeadlineExceeded) return finished;
     if (!finished.ok()) Log(LogLevel::kInfo, basis_.title + ": abandon goes on: " + finished.message());
   }
   const ContextGuard current = basis_.MakeCurrent();
   // The wait for the device took a part of the deadline. NCCL gets the rest, so that the whole call keeps one deadline.
-  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
-  const uint64_t spent_ms = static_cast<uint64_t>(waited.count());
-  const uint64_t deadline_ms = basis_.deadline_ms();
-  Status ended = registrations.EndUnfinished(communicator, deadline_ms - std::min(deadline_ms, spent_ms));
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::duration_cast<milliseconds>(patience.end - std::chrono::steady_clock::now());
+  Status ended = registrations.EndUnfinished(communicator, std::max(left, milliseconds(0)).count());
   KeepFirst(ended, registrations.Remove(communicator));
   // After a failure nobody tries again: the pool drops the handles, and uses this communicator no more.
   if (!ended.ok()) Log(LogLevel::kWarning, basis_.title + ": abandon: " + ended.message());

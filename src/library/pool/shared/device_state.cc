@@ -1,7 +1,6 @@
 // DeviceState: waits for a device with a limit, although the driver has none.
 #include "src/library/pool/shared/device_state.h"
 
-#include <chrono>
 #include <vector>
 
 #include "src/library/base/interruption.h"
@@ -47,20 +46,20 @@ Status DeviceState::CheckNotCapturing() const {
 }
 
 // A failed wait may be the first news of a lost context, so the result goes through the device's health.
-Status DeviceState::Quiesce(uint64_t deadline_ms, FunctionRef<bool()> is_vain) {
+Status DeviceState::Quiesce(const Patience& patience, FunctionRef<bool()> is_vain) {
   if (health().broken()) return health().first_error();
   COMMPOOL_TRY(CheckNotCapturing());
   // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread,
   // which may need the context longer than this call: the place keeps it retained.
   std::future<CUresult> wait = COMMPOOL_TRY(BeginToSynchronise(driver_, context()));
-  WaitSlices slices(std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms));
+  WaitSlices slices(patience.end);
   do {
     const auto next_look = is_vain ? std::chrono::steady_clock::now() + std::chrono::milliseconds(20) : slices.end();
     if (wait.wait_until(next_look) == std::future_status::ready) {
       return health().Check(driver_, wait.get(), {.call = "cuCtxSynchronize", .device = device()});
     }
   } while (!slices.Over() && !(is_vain && is_vain()));
-  return DeadlineExceeded("device ", device(), " is still busy after ", deadline_ms,
+  return DeadlineExceeded("device ", device(), " is still busy after ", patience.ms,
                           " ms, nothing was changed: a collective waits for a rank?");
 }
 
@@ -90,9 +89,9 @@ Status DeviceTable::CheckNotCapturing(const std::set<int>& devices) {
   return Status();
 }
 
-Status DeviceTable::Quiesce(int device, uint64_t deadline_ms, FunctionRef<bool()> is_vain) {
+Status DeviceTable::Quiesce(int device, const Patience& patience, FunctionRef<bool()> is_vain) {
   const std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(device));
-  return state->Quiesce(deadline_ms, is_vain);
+  return state->Quiesce(patience, is_vain);
 }
 
 // The pointer to a device's account keeps the whole state of the device alive.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <future>
 #include <map>
@@ -67,6 +68,15 @@ class AnnouncedCaptures {
 // kOutOfMemory where the host has no thread.
 Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
 
+// How long a call waits for devices: all its waits together, from the moment on when it makes this.
+struct Patience {
+  Patience(uint64_t most_ms)  // NOLINT(google-explicit-constructor): a deadline
+      : ms(most_ms), end(std::chrono::steady_clock::now() + std::chrono::milliseconds(most_ms)) {}
+
+  uint64_t ms;
+  std::chrono::steady_clock::time_point end;
+};
+
 // DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
 class DeviceState {
  public:
@@ -95,7 +105,7 @@ class DeviceState {
   // unmapped and before a registration ends (rule 5). Refuses in a capture of the device; kDeadlineExceeded leaves
   // everything as it is, and comes early where `is_vain` says that nobody needs the wait any more. Never call it under
   // a lock below `growth`.
-  Status Quiesce(uint64_t deadline_ms, FunctionRef<bool()> is_vain = {});
+  Status Quiesce(const Patience& patience, FunctionRef<bool()> is_vain = {});
 
  private:
   const Driver& driver_;
@@ -119,7 +129,7 @@ class DeviceTable {
   // kFailedPrecondition while a stream of one of them captures.
   Status CheckNotCapturing(const std::set<int>& devices);
   // Waits on the host for everything submitted to the device, as DeviceState::Quiesce does.
-  Status Quiesce(int device, uint64_t deadline_ms, FunctionRef<bool()> is_vain = {});
+  Status Quiesce(int device, const Patience& patience, FunctionRef<bool()> is_vain = {});
 
   StreamPlaces& places() { return places_; }
   FenceTable& fences() { return fences_; }

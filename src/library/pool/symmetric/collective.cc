@@ -135,7 +135,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
 }
 
 // The other ranks wait for this one from here on, so nothing returns early: what goes wrong is said in the message.
-PoolInCall Collective::Prepare(const Proposal& proposal) {
+PoolInCall Collective::Prepare(const Proposal& proposal, const Patience& patience) {
   // A reclaim or verify may come while a stream captures, and the calls below ask the driver.
   const std::optional<RelaxedCapture> relaxed =
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
@@ -144,23 +144,23 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
   const Status readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
   // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
   blocks_.ReleaseParts(captures_.TakeGone());
-  AwaitStranded();
+  AwaitStranded(patience);
   blocks_.PollFences();
   return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
 }
 
 // Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
-void Collective::AwaitStranded() {
+void Collective::AwaitStranded(const Patience& patience) {
   // This thread's own default stream is within reach: an event does instead of a wait of the host.
   const auto is_own = [](StreamKey stream) { return IsPerThread(stream) && IsReachable(stream); };
   const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
   if (blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, is_own)) static_cast<void>(blocks_.FenceFreed(mine));
   if (!blocks_.Ask(&engine::Engine::AnyClosedLacksFenceOf, MayHaveDied)) return;
-  // Where the wait fails, or a capture forbids it, the frees wait for a later call. It must end before the other ranks
-  // give up this one, for which they wait. Beside a lost rank the device may never end its work.
+  // Where the wait fails, or a capture forbids it, the frees wait for a later call. Beside a lost rank the device may
+  // never end its work.
   const auto is_vain = [&channel = *channel_] { return channel.broken(); };
   if (basis_.device->capturing() || is_vain()) return;
-  static_cast<void>(blocks_.WaitForDevice(basis_.deadline_ms() / 2, is_vain));
+  static_cast<void>(blocks_.WaitForDevice(patience, is_vain));
 }
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) {
@@ -190,9 +190,10 @@ Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& p
   // Room for all first, so that nothing fails between one pool's preparation and the next.
   prepared.reserve(pools.size());
   PoolChannels channels;
+  const Patience patience = pools.front().pool.basis_.own_deadline_ms();
   for (const auto& [pool, proposal] : pools) {
     pool.basis_.collective.AssertHeld();
-    prepared.push_back(pool.Prepare(proposal));
+    prepared.push_back(pool.Prepare(proposal, patience));
     channels.push_back(pool.channel_.get());
   }
   // A recording shows one agreement, under the name of the first pool.
@@ -271,13 +272,9 @@ Status Collective::Run(const PoolStep& step) {
   return all;
 }
 
-// Two steps, each of which every rank ends before any begins the next: the memory goes after both.
-Status Collective::TearDown(FunctionRef<Status()> deregister) {
-  // When NCCL deregisters it does not wait for running work, and it can deadlock beside a running collective. So wait
-  // for the device first.
-  COMMPOOL_TRY(Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }}));
-  // Every rank has waited. Deregister on every communicator before the program destroys any.
-  return Run({"deregistering", deregister});
+// When NCCL deregisters it does not wait for running work, and it can deadlock beside a running collective.
+Status Collective::AwaitDevices() {
+  return Run({"waiting for the device", [&] { return blocks_.WaitForDevice(basis_.own_deadline_ms()); }});
 }
 
 // A new pool is not known to other threads yet; a rehome holds the collective lock. The wait for the ranks ends at the

@@ -86,9 +86,9 @@ class Collective : PoolParts {
       return Run(step);
     };
   }
-  // Ends registrations once the device is quiet; then the memory under them may go. The intent has checked that no live
-  // graph uses them. trim, close, deregister and remove_registrar have no other way to end registrations.
-  Status TearDown(FunctionRef<Status()> deregister) COMMPOOL_REQUIRES(basis_.collective);
+  // The step before registrations end: then the memory under them may go. The intent has checked that no live graph
+  // uses them. A failure has changed nothing.
+  Status AwaitDevices() COMMPOOL_REQUIRES(basis_.collective);
   // Connects to the ranks of a home, as the pool's options ask: through the program's all-gather, or through the link
   // that the pools of this home share. The link also fills in `home.lost`. Collective over home; `context` is of its
   // device.
@@ -118,10 +118,10 @@ class Collective : PoolParts {
 
  private:
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
-  void AwaitStranded() COMMPOOL_REQUIRES(basis_.collective);
+  void AwaitStranded(const Patience& patience) COMMPOOL_REQUIRES(basis_.collective);
   // This rank's message for the first round, after everything that can make frees count in this call. A host without
   // memory is tried again, because the other ranks wait.
-  PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
+  PoolInCall Prepare(const Proposal& proposal, const Patience& patience) COMMPOOL_REQUIRES(basis_.collective);
   // Cannot fail: the other ranks do the same now.
   void ApplyAgreed(const Proposal& proposal, const Agreed& agreed);
   // The calls before number `count`, as far as the log still has them.

@@ -149,7 +149,7 @@ Status SymmetricMode::GetReadyToLeave() {
     return FailedPrecondition(
         "it is still registered with communicators: abandon() or deregister() every one before rehome()");
   }
-  COMMPOOL_TRY(AwaitOwnFrees());
+  COMMPOOL_TRY(AwaitOwnFrees(basis_.own_deadline_ms()));
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.maker.ReleaseSetAside(Pinned::kGo) : Status();
 }

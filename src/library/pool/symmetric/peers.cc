@@ -106,8 +106,7 @@ Status SymmetricMode::MapLacking() {
   if (const Status& heard = all.ok() ? all->status : all.status(); !heard.ok()) {
     return basis_.Named(heard.under("map_peers"));
   }
-  // Less than the other ranks wait for this one's outcome.
-  const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis_.deadline_ms() / 2));
+  const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis_.own_deadline_ms()));
   // What this call has mapped: the undo leaves what was there before.
   std::vector<uint64_t> mapped;
   const auto map = [&]() -> Status {
@@ -133,7 +132,7 @@ Status SymmetricMode::MapLacking() {
 Status SymmetricMode::UnmapPeers() {
   const ContextGuard current = basis_.MakeCurrent();
   const auto unmap = [&]() -> Status {
-    COMMPOOL_TRY(blocks_.WaitForDevice());
+    COMMPOOL_TRY(blocks_.WaitForDevice(basis_.own_deadline_ms()));
     TellOfPeers(true);
     return peers_.UnmapAll();
   };

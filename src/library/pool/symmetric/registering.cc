@@ -65,8 +65,7 @@ Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator)
   Result<Members> met = Members();
   // Only ranks that passed a new communicator meet over it.
   if (mine.passed && !mine.number) {
-    // This wait must end before the ranks that passed no communicator, and do not wait here, give up this rank.
-    met = GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
+    met = GatherMembers(basis_.driver, *communicator, home_.rank, basis_.own_deadline_ms(), basis_.runtime.unanswered);
   }
   // Over home, with all ranks: also those that are in no new communicator count the new numbers.
   const std::optional<uint64_t> number = COMMPOOL_TRY(AgreeOnMembers(collective_.channel(), met, domains_));
@@ -143,11 +142,13 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
                                   .readiness = basis_.device->health().first_error(),
                                   .report = held ? ReportOf({.handle = handle, .ranks = 1}) : DomainReport(),
                                   .judge = judge}));
-  return collective_.TearDown([&] {
+  COMMPOOL_TRY(collective_.AwaitDevices());
+  const auto deregister = [&] {
     basis_.collective.AssertHeld();
     for (const uint64_t number : ended) domains_.Remove(number);
     return handle == nullptr ? Status() : segments_.registrations.Remove(handle);
-  });
+  };
+  return collective_.Run({"deregistering", deregister});
 }
 
 // Each rank has libraries of its own, or none. NCCL is not called, so the ranks compare nothing but the outcome.
@@ -176,7 +177,8 @@ Status SymmetricMode::RemoveRegistrar(const std::string& name) {
   const ContextGuard current = basis_.MakeCurrent();
   COMMPOOL_TRY(collective_.Begin(
       {.call = CollectiveCall::kRemoveRegistrar, .readiness = basis_.device->health().first_error()}));
-  return collective_.TearDown([&] { return segments_.registrations.registrars().Remove(name); });
+  COMMPOOL_TRY(collective_.AwaitDevices());
+  return collective_.Run({"deregistering", [&] { return segments_.registrations.registrars().Remove(name); }});
 }
 
 }  // namespace commpool::internal

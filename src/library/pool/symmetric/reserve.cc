@@ -233,23 +233,18 @@ Result<uint64_t> SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& s
 
 // For trim and close, whose segments every rank has chosen alike. A failure to unmap peers' memory does not keep the
 // registrations from ending.
-Status SymmetricMode::TearDown(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
-  if (segments.empty()) return Status();
-  const Status ended = collective_.TearDown([&] {
-    basis_.collective.AssertHeld();
-    if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
-    const Status unmapped = ForgetPeers(segments);
-    const Status deregistered = segments_.Deregister(segments);
-    return deregistered.ok() ? unmapped : deregistered;
-  });
-  return ended.ok() || frees == UnmatchedFrees::kApply ? ended : ServeOn(segments, ended);
+Status SymmetricMode::EndWindows(const std::vector<engine::SegmentIndex>& segments) {
+  basis_.collective.AssertHeld();
+  const Status unmapped = ForgetPeers(segments);
+  const Status deregistered = segments_.Deregister(segments);
+  return deregistered.ok() ? unmapped : deregistered;
 }
 
 // Some ranks have ended their windows, and no block may lie where only some have one.
 Status SymmetricMode::ServeOn(const std::vector<engine::SegmentIndex>& segments, const Status& failure) {
   if (BreaksChannel(failure)) return failure;
   const ContextGuard current = basis_.MakeCurrent();
-  Status served = collective_.TearDown([&] { return segments_.Deregister(segments); });
+  Status served = collective_.Run({"deregistering", [&] { return segments_.Deregister(segments); }});
   const auto again = [&] {
     segments_.registrations.ForgetReturn();  // that of an earlier sleep may name segments that are gone
     std::vector<SegmentToRegister> listed = segments_.book.List();
@@ -269,7 +264,10 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
   // Every rank chooses the same segments: Begin has applied the same frees on all of them.
   const std::vector<engine::SegmentIndex> chosen = segments_.maker.ChooseFree(keep_bytes, Pinned::kGo);
-  COMMPOOL_TRY(TearDown(chosen, UnmatchedFrees::kKeep));
+  if (chosen.empty()) return uint64_t{0};
+  COMMPOOL_TRY(collective_.AwaitDevices());
+  const Status ended = collective_.Run({"deregistering", [&] { return EndWindows(chosen); }});
+  if (!ended.ok()) return ServeOn(chosen, ended);
   // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
   // been used again, an old window would have led to another block.
   return Unmap(chosen, Addresses::kFree);
@@ -306,9 +304,9 @@ void SymmetricMode::ApplyOwnFrees() {
 }
 
 // For a close after a loss and for rehome. The error of a device that stays busy says what a program can do then.
-Status SymmetricMode::AwaitOwnFrees() {
+Status SymmetricMode::AwaitOwnFrees(uint64_t deadline_ms) {
   blocks_.ReleaseParts(captures_.TakeGone());
-  const Status status = blocks_.WaitForDevice();
+  const Status status = blocks_.WaitForDevice(deadline_ms);
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
   return Failure(status.code(), status.message(),
                  " If it is a window collective with a rank that is lost, it never ends, and an abort "
@@ -330,8 +328,8 @@ Status SymmetricMode::CloseWithoutRanks(Addresses addresses, Pinned pinned) {
   COMMPOOL_TRY(basis_.device->health().first_error());
   COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
+  COMMPOOL_TRY(basis_.Named(AwaitOwnFrees(basis_.deadline_ms()).under("close")));
   basis_.life.BeginClose();
-  COMMPOOL_TRY(basis_.Named(AwaitOwnFrees().under("close")));
   ApplyOwnFrees();
   COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
   COMMPOOL_TRY(segments_.registrations.RemoveAll());  // what an earlier call could not end
@@ -350,8 +348,14 @@ Status SymmetricMode::Close() {
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
   // All ranks close, or none: a live block on one rank refuses the close on all.
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
+  const std::vector<engine::SegmentIndex> segments = segments_.book.Indexes();
+  if (!segments.empty()) COMMPOOL_TRY(collective_.AwaitDevices());
   basis_.life.BeginClose();
-  COMMPOOL_TRY(TearDown(segments_.book.Indexes(), UnmatchedFrees::kApply));
+  const auto deregister = [&] {
+    ApplyOwnFrees();
+    return EndWindows(segments);
+  };
+  if (!segments.empty()) COMMPOOL_TRY(collective_.Run({"deregistering", deregister}));
   Status status = segments_.registrations.RemoveAll();
   // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.
   KeepFirst(status, EndClose(Addresses::kFree, Pinned::kStay));

@@ -132,7 +132,7 @@ class SymmetricMode final : public PoolMode {
   void ApplyOwnFrees();
   // Waits until nobody uses the memory any more, as far as this rank alone can tell. Waits for the device, so a
   // collective with a lost rank may keep it until the deadline.
-  Status AwaitOwnFrees() COMMPOOL_REQUIRES(basis_.collective);
+  Status AwaitOwnFrees(uint64_t deadline_ms) COMMPOOL_REQUIRES(basis_.collective);
   // The end of both ways to close: no rank is heard or told any more, and all memory goes. The pool is closed once it
   // has.
   Status EndClose(Addresses addresses, Pinned pinned) COMMPOOL_REQUIRES(basis_.collective);
@@ -173,12 +173,8 @@ class SymmetricMode final : public PoolMode {
   // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough. kOutOfMemory
   // where one rank has too little memory: the same on all ranks.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
-  // What happens to frees that not every rank has made, or that wait for the device. kApply at the pool's end, when no
-  // rank has a live block.
-  enum class UnmatchedFrees { kKeep, kApply };
-  // Deregisters these segments on every rank.
-  Status TearDown(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
-      COMMPOOL_REQUIRES(basis_.collective);
+  // This rank's part of deregistering segments. REQUIRES: the device is idle; the caller holds the collective lock.
+  Status EndWindows(const std::vector<engine::SegmentIndex>& segments);
   // After a trim that failed on some rank: the segments get their windows back on every rank, or have none. Returns
   // `failure`, with what went wrong on the way back.
   Status ServeOn(const std::vector<engine::SegmentIndex>& segments, const Status& failure)
