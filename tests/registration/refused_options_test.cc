@@ -148,7 +148,7 @@ TEST_F(RefusedOptions, AreToldInARehomeToo) {
   }));
   ExpectFailure(
       OnEach([&](const Rank& rank, commpool_pool pool) { return commpool_pool_rehome(pool, others[rank.index()]); }),
-      StatusCode::kInvalidArgument, "rank 1 cannot create: rehome: the communicator is of device 2");
+      StatusCode::kInvalidArgument, "rank 1 cannot rehome: the communicator is of device 2");
   ExpectOk(OnEach([](const Rank& rank, commpool_pool pool) { return commpool_pool_rehome(pool, rank.communicator); }));
   EndPools();
   for (const ncclComm_t other : others) EXPECT_EQ(driver().nccl.ncclCommDestroy(other), ncclSuccess);

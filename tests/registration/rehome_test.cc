@@ -280,7 +280,8 @@ TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
   CreateAndReserve(2 * kMiB);
   ExpectOk(Deregister(Homes()));
   const CUdeviceptr block = AllocateOn(group()[0], kMiB).value();
-  ExpectFailure(RehomeTo(Another()), StatusCode::kFailedPrecondition, "rank 0 cannot create");
+  ExpectFailure(RehomeTo(Another()), StatusCode::kFailedPrecondition,
+                "rank 0 cannot rehome: it still has 1 live block");
   ExpectOk({PoolOf(group()[0]).Free(block)});
   CloseEachAlone();
 }

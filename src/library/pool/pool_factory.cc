@@ -103,7 +103,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(RuntimeParts& runtime, PoolConfi
   std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(runtime, configuration, home));
   Result<PoolIngredients> ingredients = Gather(runtime, std::move(configuration));
   // The channel is open, so the other ranks hear the reason at once.
-  if (!ingredients.ok()) return Collective::Refuse(*channel, ingredients.status());
+  if (!ingredients.ok()) return Collective::Refuse(*channel, CollectiveCall::kCreate, ingredients.status());
   // The reason is no error of this rank alone: all ranks hear it in their first agreement. Each rank answers for its
   // own backing and device.
   Status readiness = ingredients->backing->CanRegisterWindow();
@@ -136,7 +136,7 @@ Result<std::shared_ptr<Pool>> MakePool(RuntimeParts& runtime, PoolConfiguration 
 Status RefusePool(RuntimeParts& runtime, const PoolConfiguration& configuration, const Status& why) {
   Communicator home;
   const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(runtime, configuration, home);
-  if (channel.ok()) return Collective::Refuse(**channel, why);
+  if (channel.ok()) return Collective::Refuse(**channel, CollectiveCall::kCreate, why);
   // Without a communicator nobody can be reached, and nobody waits.
   if (home.handle == nullptr) return why;
   return Failure(why.code(), why.message(), "; the other ranks could not be told: ", channel.status().message());

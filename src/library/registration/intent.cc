@@ -76,13 +76,13 @@ Status CheckOptions(const std::vector<Intent>& intents) {
 
 // kDisagreement with the first rank whose field differs from rank 0's: "ranks disagree on SUBJECT: rank 0: TOLD, rank
 // 2: TOLD", followed by the advice.
-template <typename Value, typename Told>
-Status CheckField(const std::vector<Intent>& intents, Value Intent::*field, const std::string& subject, Told told,
+template <typename Field, typename Told>
+Status CheckField(const std::vector<Intent>& intents, Field field, const std::string& subject, Told told,
                   const char* advice = "") {
   const size_t other = FirstOther(intents, field);
   if (other == 0) return Status();
-  return DisagreementOn(subject, RankName(0), ": ", told(intents[0].*field), ", ", RankName(other), ": ",
-                        told(intents[other].*field), advice);
+  return DisagreementOn(subject, RankName(0), ": ", told(std::invoke(field, intents[0])), ", ", RankName(other), ": ",
+                        told(std::invoke(field, intents[other])), advice);
 }
 
 std::string SubjectOfBytes(CollectiveCall call) {
@@ -103,7 +103,10 @@ Status CheckSame(const std::vector<Intent>& intents) {
   const auto pool = [](const std::string& name) { return "pool " + name; };
   const auto version = [](int number) { return "NCCL " + std::to_string(number); };
   const auto segment = [](uint64_t index) { return "segment " + std::to_string(index) + " next"; };
-  COMMPOOL_TRY(CheckField(intents, &Intent::call, "the collective call", Name));
+  const auto meets = [](const Intent& intent) {
+    return intent.call == CollectiveCall::kRehome ? CollectiveCall::kCreate : intent.call;
+  };
+  COMMPOOL_TRY(CheckField(intents, meets, "the collective call", Name));
   COMMPOOL_TRY(CheckField(intents, &Intent::pool, "which pool they " + Name(call), pool,
                           ". Ranks make the pools of one home in one order"));
   COMMPOOL_TRY(CheckField(intents, &Intent::bytes, SubjectOfBytes(call), bytes));
@@ -175,7 +178,8 @@ std::string Name(CollectiveCall call) {
                                     "wake the communicator",
                                     "add_registrar",
                                     "remove_registrar",
-                                    "map_peers"};
+                                    "map_peers",
+                                    "rehome"};
   const auto place = static_cast<size_t>(call);
   return place < std::size(kNames) ? kNames[place] : "unknown call";
 }

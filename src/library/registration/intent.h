@@ -28,7 +28,8 @@ enum class CollectiveCall : uint32_t {
   kWakeCommunicator,
   kAddRegistrar,
   kRemoveRegistrar,
-  kMapPeers
+  kMapPeers,
+  kRehome  // ranks that create meet it
 };
 
 std::string Name(CollectiveCall call);

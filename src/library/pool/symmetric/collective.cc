@@ -39,27 +39,40 @@ std::vector<std::string> DescribeSharedOptions(const PoolConfiguration& configur
           "placement_rules " + std::to_string(engine::kPlacementRules)};
 }
 
-// How a pool's collective calls appear in the sequence. One that only agrees does not appear there. Calls that share a
-// name there are not mixed up: the ranks have compared the call itself before.
-constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
-    {CollectiveCall::kReserve, engine::SequenceCall::kReserve},
-    {CollectiveCall::kReclaim, engine::SequenceCall::kReclaim},
-    {CollectiveCall::kTrim, engine::SequenceCall::kTrim},
-    {CollectiveCall::kClose, engine::SequenceCall::kTrim},
-    {CollectiveCall::kRegister, engine::SequenceCall::kRegister},
-    {CollectiveCall::kDeregister, engine::SequenceCall::kDeregister},
-    {CollectiveCall::kAddRegistrar, engine::SequenceCall::kRegister},
-    {CollectiveCall::kRemoveRegistrar, engine::SequenceCall::kDeregister},
-    {CollectiveCall::kMapPeers, engine::SequenceCall::kRegister},
-    {CollectiveCall::kSleep, engine::SequenceCall::kSleep},
-    {CollectiveCall::kWake, engine::SequenceCall::kWake},
-};
+enum class Home { kNeeded, kNotNeeded, kFound };
+// kTalk: the ranks exchange messages alone. kAct: without NCCL. kEnd: it may end registrations that graphs use.
+enum class Does { kTalk, kAct, kCallNccl, kEnd };
 
-// A rehome that failed has failed on every rank: all refuse what needs a home, until one succeeds (kCreate).
+// What a pool's collective calls are. One that only agrees does not appear in the sequence. Calls that share a name
+// there are not mixed up: the ranks have compared the call itself before. Sleep ends no registration that a graph uses:
+// it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
+struct CallRow {
+  CollectiveCall call;
+  Home home;
+  Does does;
+  std::optional<engine::SequenceCall> sequence = std::nullopt;
+};
+constexpr CallRow kCalls[] = {
+    {CollectiveCall::kCreate, Home::kFound, Does::kTalk},
+    {CollectiveCall::kRehome, Home::kFound, Does::kTalk},
+    {CollectiveCall::kVerify, Home::kNeeded, Does::kTalk},
+    {CollectiveCall::kReclaim, Home::kNeeded, Does::kTalk, engine::SequenceCall::kReclaim},
+    {CollectiveCall::kReserve, Home::kNeeded, Does::kCallNccl, engine::SequenceCall::kReserve},
+    {CollectiveCall::kTrim, Home::kNeeded, Does::kEnd, engine::SequenceCall::kTrim},
+    {CollectiveCall::kClose, Home::kNotNeeded, Does::kEnd, engine::SequenceCall::kTrim},
+    {CollectiveCall::kRegister, Home::kNeeded, Does::kCallNccl, engine::SequenceCall::kRegister},
+    {CollectiveCall::kDeregister, Home::kNotNeeded, Does::kEnd, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kAddRegistrar, Home::kNeeded, Does::kAct, engine::SequenceCall::kRegister},
+    {CollectiveCall::kRemoveRegistrar, Home::kNeeded, Does::kAct, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kMapPeers, Home::kNeeded, Does::kAct, engine::SequenceCall::kRegister},
+    {CollectiveCall::kSleep, Home::kNeeded, Does::kCallNccl, engine::SequenceCall::kSleep},
+    {CollectiveCall::kWake, Home::kNeeded, Does::kCallNccl, engine::SequenceCall::kWake},
+};
+const CallRow& RowOf(CollectiveCall call) { return *std::ranges::find(kCalls, call, &CallRow::call); }
+
+// A rehome that failed has failed on every rank: all refuse what needs a home, until one succeeds.
 Status CheckHasHome(const PoolBasis& basis, CollectiveCall call) {
-  const bool needs_none =
-      call == CollectiveCall::kCreate || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
-  if (needs_none || basis.home_id.load(std::memory_order_acquire) != 0) return Status();
+  if (RowOf(call).home != Home::kNeeded || basis.home_id.load(std::memory_order_acquire) != 0) return Status();
   return FailedPrecondition("it has no home: the last rehome failed; rehome() again or close()");
 }
 
@@ -80,26 +93,19 @@ Calls Collective::LastCalls(uint64_t count) const {
 
 // The answer becomes this rank's readiness. So all ranks refuse the call, and each names this rank and its reason.
 Status Collective::CheckTakesPart(CollectiveCall call) const {
-  // These calls exchange messages. They make, register and release nothing, so a capture does not forbid them.
-  const bool between_ranks_alone =
-      call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
-  if (between_ranks_alone) return Status();
+  const Does does = RowOf(call).does;
+  if (does == Does::kTalk) return Status();  // a capture does not forbid it
   if (captures_.any_open()) {
     return FailedPrecondition(
         "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
   }
-  // A live graph may use registered memory: then these calls are refused.
-  // Sleep is not among them: it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
-  const bool ends_registrations =
-      call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
-  // Nor while NCCL may be at a registration that was given up here: it would be called on this rank alone.
-  const bool calls_no_nccl = call == CollectiveCall::kAddRegistrar || call == CollectiveCall::kRemoveRegistrar ||
-                             call == CollectiveCall::kMapPeers;
+  // Nor while NCCL may be at a registration that was given up here: it would be called on this rank alone. Deregister
+  // ends such a one.
   const Status finished = segments_.registrations.CheckFinished();
-  if (!finished.ok() && !calls_no_nccl && call != CollectiveCall::kDeregister) {
+  if (!finished.ok() && does != Does::kAct && call != CollectiveCall::kDeregister) {
     return FailedPrecondition(finished.message());
   }
-  if (!ends_registrations) return Status();
+  if (does != Does::kEnd) return Status();
   COMMPOOL_TRY(basis_.device->CheckNotCapturing());  // they wait for the device
   return segments_.CheckMayUnmap();
 }
@@ -119,7 +125,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   intent.nccl_version = basis_.driver.nccl.version;
   intent.memory_left = segments_.room.FreeOnDevice();
   intent.pool = basis_.name();
-  if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, in which no rank has made a call
+  if (RowOf(proposal.call).home == Home::kFound) {  // a new sequence, in which no rank has made a call
     intent.options = DescribeSharedOptions(basis_.configuration);
     for (const SegmentToRegister& segment : segments_.book.List()) intent.segments.push_back(segment.bytes);
     return intent;
@@ -218,12 +224,11 @@ Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& p
 // Every rank applies the same frees, and then notes the same call: in this order, because placement follows from the
 // sequence (rule 4).
 void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
-  const auto* const row = std::find_if(std::begin(kSequenceCalls), std::end(kSequenceCalls),
-                                       [&](const auto& known) { return known.first == proposal.call; });
-  if (row == std::end(kSequenceCalls)) return;
+  const std::optional<engine::SequenceCall> call = RowOf(proposal.call).sequence;
+  if (!call) return;
   MutexLock lock(blocks_.mutex());
   engine().ApplyFrees(agreed.freed);
-  engine().NoteCollective(row->second, proposal.bytes);
+  engine().NoteCollective(*call, proposal.bytes);
   Publish();
 }
 
@@ -296,8 +301,8 @@ Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const PrimaryC
 }
 
 // Round one with a reason and nothing else: every rank of the home gets that reason as its error.
-Status Collective::Refuse(AgreementChannel& channel, const Status& why) {
-  Intent refusal{.call = CollectiveCall::kCreate};
+Status Collective::Refuse(AgreementChannel& channel, CollectiveCall call, const Status& why) {
+  Intent refusal{.call = call};
   refusal.readiness = why;
   return TellRefusal({&channel}, refusal);
 }

@@ -97,7 +97,7 @@ class Collective : PoolParts {
                                                                const PoolConfiguration& configuration);
   // Tells the other ranks that make or rehome a pool over a channel why this rank does not. The channel is used for
   // this alone, and goes afterwards.
-  static Status Refuse(AgreementChannel& channel, const Status& why);
+  static Status Refuse(AgreementChannel& channel, CollectiveCall call, const Status& why);
   // Lets the pool agree with the ranks of a new home from now on. A new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(basis_.collective);
   // Ends the channel. No call may come after this.

@@ -101,11 +101,9 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
 }
 
 // Open calls it for a pool that is made, Rehome for one that moves. The round is the same for both, so they may meet.
-Status SymmetricMode::BeginEpoch(const Status& readiness) {
-  const Agreed agreed = COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kCreate,
-                                                        .readiness = readiness,
-                                                        .report = {.number = RandomNumber()},
-                                                        .judge = FindHomeNumber}));
+Status SymmetricMode::BeginEpoch(CollectiveCall call, const Status& readiness) {
+  const Agreed agreed = COMMPOOL_TRY(collective_.Begin(
+      {.call = call, .readiness = readiness, .report = {.number = RandomNumber()}, .judge = FindHomeNumber}));
   // Host memory may be shared less far on some rank, and all ranks must make theirs alike.
   // Before the first segment of this epoch is made here.
   segments_.backing->SettleOn(static_cast<Reach>(agreed.reach));
@@ -161,7 +159,7 @@ Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
   if (!context.ok()) return why;
   const Result<std::unique_ptr<AgreementChannel>> channel =
       Collective::OpenChannel(*context, basis_.runtime, other, basis_.configuration);
-  return channel.ok() ? Collective::Refuse(**channel, why) : why;
+  return channel.ok() ? Collective::Refuse(**channel, CollectiveCall::kRehome, why) : why;
 }
 
 // Up to MoveTo a failure leaves the pool with its old home.
@@ -171,8 +169,8 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   Communicator home =
       COMMPOOL_TRY(basis_.Named(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()), "rehome"));
   if (home.device != basis_.device->device()) {
-    return basis_.Named(RefuseHome(home, InvalidArgument("rehome: the communicator is of device ", home.device,
-                                                         ", and ", basis_.title, " of another")));
+    return basis_.Named(RefuseHome(
+        home, InvalidArgument("the communicator is of device ", home.device, ", and ", basis_.title, " of another")));
   }
   // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
   Status readiness = GetReadyToLeave();
@@ -193,7 +191,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
     maps_peers_ = false;
     readiness = ForgetPeers(segments_.book.Indexes());
   }
-  return BeginEpoch(readiness);
+  return BeginEpoch(CollectiveCall::kRehome, readiness);
 }
 
 }  // namespace commpool::internal

@@ -59,7 +59,7 @@ SymmetricMode::SymmetricMode(const PoolParts& parts, const Communicator& home)
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
   MutexLock collective(basis_.collective);
   collective_.MoveTo(std::move(channel));
-  return BeginEpoch(readiness);
+  return BeginEpoch(CollectiveCall::kCreate, readiness);
 }
 
 // The engine adds each allocation to the sequence, one that fails as well: ranks that are all exhausted stay alike. So

@@ -144,7 +144,7 @@ class SymmetricMode final : public PoolMode {
   Status RefuseHome(Communicator& other, const Status& why) const;
   // Begins an epoch with the ranks of home; the channel reaches them already. Where it fails this rank keeps its
   // memory, registered with nobody.
-  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(basis_.collective);
+  Status BeginEpoch(CollectiveCall call, const Status& readiness) COMMPOOL_REQUIRES(basis_.collective);
   // Renumbers the segments, smallest number first, as on a rank that makes them now.
   Status Renumber();
   // `all`: the bytes of every segment of the pool, in order.
