@@ -76,6 +76,14 @@ TEST_F(PoolLife, ACloseThatABusyDeviceRefusesLeavesItOpen) {
   ExpectOk({Get(pool).Close()});
 }
 
+// Before registrations end, and before memory goes.
+TEST_F(PoolLife, ACloseWaitsForTheDeviceTwice) {
+  Free(Allocate(4 * kMiB));
+  const uint64_t waits = CallCount("cuCtxSynchronize");
+  ExpectOk({Get(pool_).Close()});
+  ExpectCalls("cuCtxSynchronize", waits, 2);
+}
+
 TEST_F(PoolLife, TrimGivesBackWhatHasNoLiveBlocks) {
   Allocate(30 * kMiB);
   Free(Allocate(40 * kMiB));

@@ -133,10 +133,10 @@ uint64_t GrowingMode::ReleaseIdle(DeviceWork work) {
   return OrLogged(grower_->ReleaseAtOnce());
 }
 
-// What can refuse comes before BeginClose, so a refused close leaves the pool open: a device may be busy for long only
-// there. From BeginClose on the pool serves nobody, and a close that failed later may be repeated. Live blocks are no
-// reason to refuse: their segments stay until the blocks are freed. But those of a pool that sleeps nothing can bring
-// back.
+// Quiesce, deregister, release: the order of rule 5. What can refuse comes before BeginClose, so a refused close leaves
+// the pool open: a device may be busy for long only there. From BeginClose on the pool serves nobody, and a close that
+// failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks are freed.
+// But those of a pool that sleeps nothing can bring back.
 Status GrowingMode::Close() {
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
@@ -150,8 +150,6 @@ Status GrowingMode::Close() {
   if (!basis_.device->health().broken()) COMMPOOL_TRY(blocks_.WaitForDevice());
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
-  // Quiesce, deregister, release: the order of rule 5.
-  COMMPOOL_TRY(blocks_.WaitForDevice());
   COMMPOOL_TRY(segments_.registrations.RemoveAll());
   blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   Status status = Trim(0).status();
