@@ -49,5 +49,18 @@ TEST_F(TrimOfGraphMemory, IsNamedWhereItLeavesNoneForOthers) {
   EXPECT_EQ(full.message().find("EXPANDABLE"), std::string::npos) << full.message();
 }
 
+TEST_F(TrimOfGraphMemory, IsNotNamedWhereAGraphHoldsNone) {
+  pool_ = CreateWith({.name = "limited", .limit_bytes = 8 * kMiB});
+  ASSERT_TRUE(Get(pool_).mode().Reserve(8 * kMiB).ok());
+  ASSERT_TRUE(capture_.Begin(runtime(), pool_, stream_).ok());
+  ASSERT_TRUE(capture_.End().ok());
+  std::vector<CUdeviceptr> blocks;
+  for (int place = 0; place < 4; ++place) blocks.push_back(Allocate(pool_, 2 * kMiB, stream_));
+  for (const int place : {0, 2}) Free(blocks[place]);
+  const Status full = TryAllocate(pool_, 4 * kMiB).status();
+  ExpectFailure(full, StatusCode::kOutOfMemory, "in smaller pieces: mode = EXPANDABLE");
+  for (const int place : {1, 3}) Free(blocks[place]);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -249,8 +249,10 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
 
 // Why memory that is free for some request does not serve one of so many bytes; empty where there is not as much.
 const char* GrowingMode::WhyNotFree(uint64_t bytes) const {
-  const engine::Counters counters = blocks_.Ask(&engine::Engine::counters);
-  if (captures_.any_known() && counters.free_bytes >= bytes) return kInGraphs;
+  MutexLock lock(blocks_.mutex());
+  const engine::Counters counters = blocks_.engine().counters();
+  const uint64_t of_graphs = counters.pending_bytes - blocks_.engine().heap().pending_bytes();
+  if (of_graphs > 0 && counters.free_bytes >= bytes) return kInGraphs;
   if (counters.free_bytes - counters.pending_bytes < bytes) return "";
   const bool could_move = FindBacking(basis_.configuration.backing.kind)->movement != Movement::kNever && !MovesPages();
   return could_move ? kInPieces : "";
