@@ -1,5 +1,6 @@
 #include "src/library/sharing/message_channel.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -49,6 +50,13 @@ static_assert(sizeof(Header) + kMostShareText == kMostShareBytes);
 Status Malformed(const std::string& why) { return InvalidArgument("a malformed message: ", why); }
 
 }  // namespace
+
+Result<PrivateDescriptor> CopyOf(int descriptor) {
+  PrivateDescriptor copy =
+      PrivateDescriptor::Make([&] { return FileDescriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); });
+  if (!copy.valid()) return SystemFailure("copying a descriptor");
+  return copy;
+}
 
 Status CheckAnswer(const Received& answer) {
   if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);

@@ -72,6 +72,9 @@ struct Received {
 // The refusal of a question, and what this process lacks for the answer.
 Status CheckAnswer(const Received& answer);
 
+// To send, because the owner of a descriptor may close it while the message is queued.
+Result<PrivateDescriptor> CopyOf(int descriptor);
+
 class MessageChannel {
  public:
   static constexpr size_t kMostQueued = 256;

@@ -1,5 +1,4 @@
 // The owner's thread: it hears importers, answers them, and lets blocks go once nobody holds them.
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
@@ -194,10 +193,7 @@ Status ShareServer::GiveOffer(Importer& asker, const ShareMessage& question) {
   if (offered == nullptr || question.numbers[2] >= offered->size()) {
     return NotFound("it offers nothing any more, or the secret is wrong");
   }
-  // A copy: the offer may end while the message is queued.
-  const int number = (*offered)[question.numbers[2]].get();
-  PrivateDescriptor copy = PrivateDescriptor::Make([&] { return FileDescriptor(fcntl(number, F_DUPFD_CLOEXEC, 0)); });
-  if (!copy.valid()) return OutOfMemory("it has no file descriptor left (ulimit -n)");
+  PrivateDescriptor copy = COMMPOOL_TRY(CopyOf((*offered)[question.numbers[2]].get()));
   SendTo(asker, {ShareKind::kOffer, {}, {}, question.question}, std::move(copy));
   return Status();
 }

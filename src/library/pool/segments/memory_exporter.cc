@@ -1,8 +1,4 @@
 // Which memory other processes may map.
-#include <fcntl.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
@@ -118,10 +114,8 @@ Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::
     }
     const int own = COMMPOOL_TRY(basis_.Named(segment.Descriptor()));
     if (own < 0) return basis_.Named(NotSupported("a segment has no handle"));
-    // A copy, because the segment closes its own when it goes.
-    exported.descriptor = PrivateDescriptor::Make([&] { return FileDescriptor(fcntl(own, F_DUPFD_CLOEXEC, 0)); });
-    if (exported.descriptor.valid()) return exported;
-    return Failure(CodeOfError(errno), "fcntl failed: ", strerror(errno));
+    exported.descriptor = COMMPOOL_TRY(CopyOf(own));
+    return exported;
   }
   return basis_.Named(NotFound("no segment has that address"));
 }

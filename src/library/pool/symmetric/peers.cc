@@ -50,6 +50,7 @@ Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRe
     if (!memory.valid()) return NotSupported("a segment has no handle");
     FileDescriptor descriptor = COMMPOOL_TRY(memory.Export());
     descriptors.push_back(PrivateDescriptor::Make([&] { return std::move(descriptor); }));
+    if (!descriptors.back().valid()) return SystemFailure("offering a segment");
   }
   return basis.runtime.shares.Offer(std::move(descriptors));
 }
