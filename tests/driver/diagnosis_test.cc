@@ -54,7 +54,9 @@ TEST_F(Diagnosis, OfOutOfMemoryOnAnotherDeviceTellsNoBytes) {
 }
 
 TEST_F(Diagnosis, OfOutOfMemoryOnTheHostTellsNoBytesOfADevice) {
-  EXPECT_MESSAGE_LACKS(Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemHostAlloc", .bytes = kMiB}), " are free");
+  EXPECT_MESSAGE_LACKS(Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemHostAlloc", .memory = Memory::kHost}),
+                       " are free");
+  EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuLaunchHostFunc"}), " are free");
 }
 
 TEST_F(Diagnosis, OfOutOfMemoryOnTheHostNamesTheNode) {

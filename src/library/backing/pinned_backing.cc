@@ -24,9 +24,11 @@ class PinnedBacking : public Backing {
   MemoryKind memory() const override { return MemoryKind::kPinned; }
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest&) override {
     void* memory = nullptr;
-    COMMPOOL_TRY(
-        CheckCuda(driver(), driver().cuda.cuMemHostAlloc(&memory, bytes, kForAllDevices),
-                  {.call = "cuMemHostAlloc", .bytes = bytes, .likely_cause = "the host has not so much to pin"}));
+    COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuMemHostAlloc(&memory, bytes, kForAllDevices),
+                           {.call = "cuMemHostAlloc",
+                            .bytes = bytes,
+                            .memory = Memory::kHost,
+                            .likely_cause = "the host has not so much to pin"}));
     auto free = [&driver = driver(), memory, bytes] {
       return CheckCuda(driver, driver.cuda.cuMemFreeHost(memory), {.call = "cuMemFreeHost", .bytes = bytes});
     };

@@ -109,7 +109,7 @@ std::string DescribeCall(const CallSite& site, const std::string& error) {
 // device is current: we would have to change the current context to ask.
 std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   if (site.numa_node >= 0) return "; the node's free memory is in numactl --hardware";
-  if (std::string_view(site.call).find("Host") != std::string_view::npos) return "";
+  if (site.memory == Memory::kHost) return "";
   CUcontext context = nullptr;
   if (driver.cuda.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return "";
   CUdevice current = -1;

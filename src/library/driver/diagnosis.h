@@ -14,12 +14,15 @@
 
 namespace commpool::internal {
 
+enum class Memory { kDevice, kHost };
+
 // What the caller was doing. Successful calls make one too, so it only points to texts that others own.
 struct CallSite {
-  const char* call = "";          // the API function
-  int device = -1;                // -1 where no device is concerned
-  int numa_node = -1;             // for host memory; -1 where none is concerned
-  uint64_t bytes = 0;             // 0 where no size is concerned
+  const char* call = "";  // the API function
+  int device = -1;        // -1 where no device is concerned
+  int numa_node = -1;     // for host memory; -1 where none is concerned
+  uint64_t bytes = 0;     // 0 where no size is concerned
+  Memory memory = Memory::kDevice;
   const char* purpose = "";       // "fence of a freed block": may be empty
   const char* likely_cause = "";  // where the caller knows it; empty: the diagnosis looks for one
 };

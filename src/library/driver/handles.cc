@@ -118,7 +118,10 @@ Result<PinnedMemory> PinnedMemory::Make(const Driver& driver, uint64_t bytes) {
   void* address = nullptr;
   const CUresult result = driver.cuda.cuMemAllocHost(&address, bytes);
   return Made(driver, result, {address, bytes},
-              {.call = "cuMemAllocHost", .bytes = bytes, .likely_cause = "the host has not so much to pin"});
+              {.call = "cuMemAllocHost",
+               .bytes = bytes,
+               .memory = Memory::kHost,
+               .likely_cause = "the host has not so much to pin"});
 }
 
 Result<CopyStream> CopyStream::Make(const Driver& driver) {
