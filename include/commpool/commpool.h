@@ -166,7 +166,7 @@ typedef struct commpool_pool_options {
   commpool_frees frees; /* of a symmetric or PINNED pool; default DEFERRED */
   commpool_mode mode;   /* of a pool that is not symmetric; default FIXED */
   commpool_moves moves; /* of an expandable pool; default EAGER */
-  uint64_t deadline_ms; /* of every wait for other ranks and for the device; default 60000 */
+  uint64_t deadline_ms; /* of every wait for other ranks, and for the device (half, where ranks wait); default 60000 */
   const int* peers;     /* other devices of this process that may access the pool; default none */
   size_t peer_count;
   uint64_t alignment_bytes;   /* of every block, a power of two from 512 to the granularity; default 512 */
@@ -238,7 +238,7 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
 /* Allocates from the innermost open scope that catches it, else from the device's default pool. The block may be used
  * on `stream` at once, on others after the caller ordered them behind it. INVALID_ARGUMENT for zero bytes and sizes
  * that overflow; OUT_OF_MEMORY with a table of who holds what; EXHAUSTED for a full symmetric pool, with the bytes that
- * commpool_pool_reserve needs for this request, the same on every rank. */
+ * commpool_pool_reserve needs for this request, the same on every rank: ranks compare refused calls too. */
 COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struct CUstream_st* stream, void** pointer);
 /* From one pool, whatever scopes are open. The stream is of its device, or of a peer that reaches it. NO_STREAM
  * (PINNED, DEFERRED frees): recorded streams alone use the block. */
