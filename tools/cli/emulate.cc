@@ -49,23 +49,22 @@ void PutInPlace(const std::filesystem::path& cuda, const std::filesystem::path& 
   setenv("COMMPOOL_EMULATOR_LIBRARIES", folder.c_str(), 1);
 }
 
-// Adds to what the machine's variable declares.
-void Declare(const std::string& pair) {
-  const char* const declared = std::getenv("COMMPOOL_EMULATOR");
-  const std::string before = declared == nullptr || *declared == '\0' ? "" : declared + std::string(",");
-  setenv("COMMPOOL_EMULATOR", (before + pair).c_str(), 1);
-}
-
 // Returns only where the program cannot be started.
 Status Run(std::vector<std::string> words, const std::string& kernels) {
-  const auto failed = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
-  if (words.empty()) return failed("say which program: commpool emulate -- PROGRAM [ARGUMENT...]");
+  if (words.empty()) return internal::InvalidArgument("say which program: commpool emulate -- PROGRAM [ARGUMENT...]");
   const Result<std::string> started = CheckPreload(words, Statics::kRun);
   if (started.status().code() == StatusCode::kNotSupported) return started.status();
   const internal::EmulatorFiles files =
       COMMPOOL_TRY(internal::FindEmulator(internal::Environment::Get().emulator_libraries));
-  if (!kernels.empty()) Declare("kernels=" + kernels);
+  if (!kernels.empty()) {  // added to what the variable declares
+    const char* const declared = std::getenv("COMMPOOL_EMULATOR");
+    const std::string before = declared == nullptr || *declared == '\0' ? "" : declared + std::string(",");
+    setenv("COMMPOOL_EMULATOR", (before + "kernels=" + kernels).c_str(), 1);
+  }
   PutInPlace(std::filesystem::absolute(files.cuda), std::filesystem::absolute(files.nccl));
+  // An audit that began before has its functions in front of those that they watch.
+  if (std::getenv("COMMPOOL_AUDIT") != nullptr)
+    Prepend("LD_PRELOAD", COMMPOOL_TRY(FindPreloaded("audit", "libcommpool_interpose.so")));
   return StartInPlace(std::move(words));
 }
 

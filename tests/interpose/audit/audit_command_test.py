@@ -86,6 +86,10 @@ class Counted(Case):
         self.assertGreater(found.row("the program", "memory")["made_ns"], 0)
         self.assertIn("the program", found.err)
 
+    def test_an_emulator_that_is_asked_for_behind_it(self):
+        found = Audited([_CLI, "emulate", "--", _PROGRAM, "begin", "linked"], emulated=False)
+        self.check(found.row("the program", "memory"), made=2, bytes_now=32 * _MIB)
+
     def test_functions_that_were_looked_up(self):
         emulated = audit_program("begin", "looked-up", "libcuda.so.1")
         self.check(emulated.row("the program", "memory"), made=1, bytes_now=48 * _MIB)
