@@ -16,6 +16,10 @@ namespace {
 // Which transitions exist, and that none leads back.
 using State = PoolLife::State;
 
+void BeginClose(PoolLife& life) {
+  EXPECT_TRUE(life.BeginClose([] { return Status(); }).ok());
+}
+
 TEST(PoolLife, BeginsOpen) {
   const PoolLife life;
   EXPECT_EQ(life.state(), State::kOpen);
@@ -26,7 +30,7 @@ TEST(PoolLife, BeginsOpen) {
 
 TEST(PoolLife, ServesNoMoreOnceItCloses) {
   PoolLife life;
-  life.BeginClose();
+  BeginClose(life);
   EXPECT_FALSE(life.open());
   EXPECT_FALSE(life.closed()) << "a close that failed is made again";
   EXPECT_EQ(life.CheckOpen().code(), StatusCode::kFailedPrecondition);
@@ -35,10 +39,24 @@ TEST(PoolLife, ServesNoMoreOnceItCloses) {
   EXPECT_FALSE(life.destroyed());
 }
 
+TEST(PoolLife, IsAsItWasWhereAWaitOfItsCloseFails) {
+  PoolLife life;
+  for (const State before : {State::kOpen, State::kAsleep, State::kClosing}) {
+    if (before == State::kAsleep) life.BeginSleep();
+    if (before == State::kClosing) BeginClose(life);
+    const auto fail = [&] {
+      EXPECT_EQ(life.state(), State::kClosing);
+      return FailedPrecondition("busy");
+    };
+    EXPECT_FALSE(life.BeginClose(fail).ok());
+    EXPECT_EQ(life.state(), before);
+  }
+}
+
 TEST(PoolLife, EndsWithItsHandleFromAnyState) {
   for (const int before : {0, 1, 2}) {
     PoolLife life;
-    if (before > 0) life.BeginClose();
+    if (before > 0) BeginClose(life);
     if (before > 1) life.EndClose();
     life.Destroy();
     EXPECT_TRUE(life.destroyed());
@@ -62,7 +80,7 @@ TEST(PoolLife, SleepsAndServesAgain) {
 TEST(PoolLife, EndsAsleepToo) {
   PoolLife life;
   life.BeginSleep();
-  life.BeginClose();
+  BeginClose(life);
   life.EndSleep();
   EXPECT_EQ(life.state(), State::kClosing) << "others end it meanwhile";
   life.EndClose();
@@ -73,7 +91,7 @@ TEST(PoolLife, EndsAsleepToo) {
 TEST(PoolLife, NeverReturnsToAnEarlierState) {
   PoolLife life;
   life.Destroy();
-  life.BeginClose();
+  BeginClose(life);
   life.EndClose();
   EXPECT_EQ(life.state(), State::kDestroyed);
   life.Abandon();

@@ -1,4 +1,6 @@
 // A pool's space over its life: reserve, trim, close, and destruction while blocks live.
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "tests/pool/held_work.h"
@@ -82,6 +84,22 @@ TEST_F(PoolLife, ACloseWaitsForTheDeviceTwice) {
   const uint64_t waits = CallCount("cuCtxSynchronize");
   ExpectOk({Get(pool_).Close()});
   ExpectCalls("cuCtxSynchronize", waits, 2);
+}
+
+// Work on such a block could use a registration that the close ends.
+TEST_F(PoolLife, ACloseServesNobodyWhileItWaitsForTheDevice) {
+  const PoolHandle pool = CreateWith({.deadline_ms = 20'000});
+  const TestStream stream;
+  HeldStream held(cuda(), stream);
+  std::future<Status> closing = std::async(std::launch::async, [&] { return Get(pool).Close(); });
+  Status refused;
+  while (refused.ok() && closing.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    const Result<CUdeviceptr> block = runtime().AllocateFrom(pool, kMiB, stream);
+    block.ok() ? Free(*block) : static_cast<void>(refused = block.status());
+  }
+  ExpectFailure(refused, StatusCode::kFailedPrecondition, "is closed");
+  held.End();
+  ExpectOk({closing.get()});
 }
 
 TEST_F(PoolLife, TrimGivesBackWhatHasNoLiveBlocks) {

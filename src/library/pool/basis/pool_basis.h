@@ -18,6 +18,7 @@
 
 #include "commpool/status.h"
 #include "src/library/base/failure.h"
+#include "src/library/base/function_ref.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
 #include "src/library/nvtx/domain.h"
@@ -133,19 +134,26 @@ class PoolLife {
   // Does nothing in another state: another thread may end the pool meanwhile.
   void BeginSleep() { Replace(State::kOpen, State::kAsleep); }
   void EndSleep() { Replace(State::kAsleep, State::kOpen); }
-  void BeginClose() { Advance(State::kClosing); }
+  // The pool serves nobody from now on, also while `await` runs. Where that fails, the pool is as it was before.
+  Status BeginClose(FunctionRef<Status()> await) {
+    const State before = Advance(State::kClosing);
+    const Status awaited = await();
+    if (!awaited.ok()) Replace(State::kClosing, before);
+    return awaited;
+  }
   void EndClose() { Advance(State::kClosed); }
   void Destroy() { Advance(State::kDestroyed); }
   void Abandon() { Advance(State::kAbandoned); }
 
  private:
-  // For sleep alone, which the pool's end may overtake.
+  // For what the pool's end may overtake.
   void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
-  // Moves only forwards: a pool that is destroyed while it closes stays destroyed.
-  void Advance(State to) {
+  // Moves only forwards: a pool that is destroyed while it closes stays destroyed. Returns the state before.
+  State Advance(State to) {
     State now = state();
     while (now < to && !state_.compare_exchange_weak(now, to, std::memory_order_acq_rel)) {
     }
+    return now;
   }
 
   std::atomic<State> state_{State::kOpen};

@@ -133,10 +133,9 @@ uint64_t GrowingMode::ReleaseIdle(DeviceWork work) {
   return OrLogged(grower_->ReleaseAtOnce());
 }
 
-// Quiesce, deregister, release: the order of rule 5. What can refuse comes before BeginClose, so a refused close leaves
-// the pool open: a device may be busy for long only there. From BeginClose on the pool serves nobody, and a close that
-// failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks are freed.
-// But those of a pool that sleeps nothing can bring back.
+// Quiesce, deregister, release: the order of rule 5. A close that is refused, or that meets a busy device, leaves the
+// pool open; one that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the
+// blocks are freed. But those of a pool that sleeps nothing can bring back.
 Status GrowingMode::Close() {
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
@@ -147,11 +146,17 @@ Status GrowingMode::Close() {
     Log(LogLevel::kWarning, basis_.title + " closes asleep with " + Counted(live, "live block") +
                                 ", whose contents are lost: wake() comes before close()");
   }
-  if (!basis_.device->health().broken()) COMMPOOL_TRY(blocks_.WaitForDevice());
-  basis_.life.BeginClose();
-  if (basis_.device->health().broken()) return basis_.device->health().first_error();
+  const bool broken = basis_.device->health().broken();
+  const auto await = [&] {
+    // The caches serve without a look at the pool's state.
+    blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
+    return broken ? Status() : blocks_.WaitForDevice();
+  };
+  const Status begun = basis_.life.BeginClose(await);
+  if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);
+  COMMPOOL_TRY(begun);
+  if (broken) return basis_.device->health().first_error();
   COMMPOOL_TRY(segments_.registrations.RemoveAll());
-  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   Status status = Trim(0).status();
   if (status.ok()) basis_.life.EndClose();
   return status;

@@ -323,13 +323,16 @@ Status SymmetricMode::EndClose(Addresses addresses, Pinned pinned) {
   return status;
 }
 
-// All that can refuse comes before BeginClose. A failure after it leaves the pool closing, and close() may be repeated.
+// A failure after the wait leaves the pool closing, and close() may be repeated.
 Status SymmetricMode::CloseWithoutRanks(Addresses addresses, Pinned pinned) {
   COMMPOOL_TRY(basis_.device->health().first_error());
   COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
-  COMMPOOL_TRY(basis_.Named(AwaitOwnFrees(basis_.deadline_ms()).under("close")));
-  basis_.life.BeginClose();
+  const auto await = [&] {
+    basis_.collective.AssertHeld();
+    return basis_.Named(AwaitOwnFrees(basis_.deadline_ms()).under("close"));
+  };
+  COMMPOOL_TRY(basis_.life.BeginClose(await));
   ApplyOwnFrees();
   COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
   COMMPOOL_TRY(segments_.registrations.RemoveAll());  // what an earlier call could not end
@@ -349,8 +352,11 @@ Status SymmetricMode::Close() {
   // All ranks close, or none: a live block on one rank refuses the close on all.
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
   const std::vector<engine::SegmentIndex> segments = segments_.book.Indexes();
-  if (!segments.empty()) COMMPOOL_TRY(collective_.AwaitDevices());
-  basis_.life.BeginClose();
+  const auto await = [&] {
+    basis_.collective.AssertHeld();
+    return segments.empty() ? Status() : collective_.AwaitDevices();
+  };
+  COMMPOOL_TRY(basis_.life.BeginClose(await));
   const auto deregister = [&] {
     ApplyOwnFrees();
     return EndWindows(segments);
