@@ -116,7 +116,7 @@ commpool_status commpool_import_open(const char* ticket, const commpool_import_o
     if (import == nullptr) return NullOutput();
     ImportOptions checked = COMMPOOL_TRY(ParseImportOptions(options));
     checked.quiesce = [&devices = runtime.devices()](int device, uint64_t deadline_ms) {
-      return devices.Quiesce(device, deadline_ms);
+      return devices.Quiesce({device}, deadline_ms);
     };
     const Ticket parsed = COMMPOOL_TRY(ParseTicket(ticket));
     if (runtime.shares().IsOwn(parsed)) {
@@ -168,7 +168,7 @@ commpool_status commpool_import_release(commpool_import import, const void* poin
 
 commpool_status commpool_import_close(commpool_import import) {
   return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
-    COMMPOOL_TRY(runtime.devices().Quiesce(found.device(), found.deadline_ms()));
+    COMMPOOL_TRY(runtime.devices().Quiesce({found.device()}, found.deadline_ms()));
     // Of two threads that close one import, one gets NOT_FOUND.
     return COMMPOOL_TRY(runtime.imports().Take(import))->Close();
   });

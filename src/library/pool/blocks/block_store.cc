@@ -72,7 +72,7 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   FenceTable& fences = basis_.fences();
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
   // The handle may mean another stream by now, so nobody may pass it to the driver (rule 11).
-  if (MayHaveDied(use.stream)) return basis_.runtime.devices.Quiesce(PlaceOf(use.stream), basis_.deadline_ms());
+  if (MayHaveDied(use.stream)) return basis_.runtime.devices.Quiesce({PlaceOf(use.stream)}, basis_.deadline_ms());
   const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
@@ -371,9 +371,7 @@ void BlockStore::ForgetUses(const Uses& uses) {
 Status BlockStore::WaitForDevice(const Patience& patience, FunctionRef<bool()> is_vain) {
   // Before the wait: what is freed during the wait is not covered by it.
   const Uses uses = NoteUses();
-  // Refuses before the first wait begins: a wait would break the capture.
-  COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing(uses.places));
-  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, patience, is_vain));
+  COMMPOOL_TRY(basis_.runtime.devices.Quiesce(uses.places, patience, is_vain));
   ForgetUses(uses);
   return Status();
 }

@@ -48,14 +48,6 @@ Status PoolPeers::Grant(const std::vector<int>& peers) {
   return Status();
 }
 
-// Work that a peer has submitted may use the pool, so access must not end before it.
-Status PoolPeers::Await(const std::vector<int>& peers, const Patience& patience) const {
-  for (const int peer : peers) {
-    COMMPOOL_TRY(basis_.Named(basis_.runtime.devices.Quiesce(peer, patience).under("waiting for a peer")));
-  }
-  return Status();
-}
-
 // Everything that can refuse, and every wait, comes first: from the first Revoke on a peer's work would fail.
 Status PoolPeers::Revoke(const std::vector<int>& peers) {
   MutexLock collective(basis_.collective);  // as for Grant
@@ -68,10 +60,10 @@ Status PoolPeers::Revoke(const std::vector<int>& peers) {
       return NotFound(basis_.title, " was never granted to device ", peer);
     }
   }
-  COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing({peers.begin(), peers.end()}));
-  const Patience patience = basis_.deadline_ms();
-  COMMPOOL_TRY(basis_.device->Quiesce(patience));
-  COMMPOOL_TRY(Await(peers, patience));
+  // Work that a peer has submitted may use the pool, so access must not end before it.
+  std::set<int> users(peers.begin(), peers.end());
+  users.insert(basis_.device->device());
+  COMMPOOL_TRY(basis_.Named(basis_.runtime.devices.Quiesce(users, basis_.deadline_ms())));
   for (const int peer : peers) {
     const std::vector<Segment*> segments = book_.Pointers();
     const Status revoked = FirstFailureOf(segments, [&](Segment* segment) { return segment->Revoke(peer); });

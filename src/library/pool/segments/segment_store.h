@@ -188,8 +188,6 @@ class PoolPeers : SegmentPart {
   Status Grant(const std::vector<int>& peers);
   // Waits for the pool's device and for each peer. kNotFound for a device that has no access.
   Status Revoke(const std::vector<int>& peers);
-  // Waits for what the peers have submitted.
-  Status Await(const std::vector<int>& peers, const Patience& patience) const;
 
  private:
   void NoteOthersMayUse() COMMPOOL_REQUIRES(mutex_);

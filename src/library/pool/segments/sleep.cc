@@ -86,7 +86,8 @@ Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others
 Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
   const Patience patience = basis_.own_deadline_ms();
   COMMPOOL_TRY(blocks_.WaitForDevice(patience));
-  COMMPOOL_TRY(segments_.peers.Await(segments_.peers.Devices(), patience));
+  const std::vector<int> peers = segments_.peers.Devices();
+  COMMPOOL_TRY(basis_.runtime.devices.Quiesce({peers.begin(), peers.end()}, patience));
   // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for the growth lock, and
   // drops what is kept.
   if (!basis_.life.asleep()) return basis_.life.CheckOpen();

@@ -89,9 +89,13 @@ Status DeviceTable::CheckNotCapturing(const std::set<int>& devices) {
   return Status();
 }
 
-Status DeviceTable::Quiesce(int device, const Patience& patience, FunctionRef<bool()> is_vain) {
-  const std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(device));
-  return state->Quiesce(patience, is_vain);
+Status DeviceTable::Quiesce(const std::set<int>& devices, const Patience& patience, FunctionRef<bool()> is_vain) {
+  COMMPOOL_TRY(CheckNotCapturing(devices));
+  for (const int device : devices) {
+    const std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(device));
+    COMMPOOL_TRY(state->Quiesce(patience, is_vain));
+  }
+  return Status();
 }
 
 // The pointer to a device's account keeps the whole state of the device alive.

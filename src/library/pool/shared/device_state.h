@@ -128,8 +128,9 @@ class DeviceTable {
 
   // kFailedPrecondition while a stream of one of them captures.
   Status CheckNotCapturing(const std::set<int>& devices);
-  // Waits on the host for everything submitted to the device, as DeviceState::Quiesce does.
-  Status Quiesce(int device, const Patience& patience, FunctionRef<bool()> is_vain = {});
+  // Waits on the host for everything submitted to the devices, as DeviceState::Quiesce does. kFailedPrecondition,
+  // before the first wait, while a stream of one of them captures: a wait would break the capture.
+  Status Quiesce(const std::set<int>& devices, const Patience& patience, FunctionRef<bool()> is_vain = {});
 
   StreamPlaces& places() { return places_; }
   FenceTable& fences() { return fences_; }
