@@ -254,7 +254,7 @@ const char* GrowingMode::WhyNotFree(uint64_t bytes) const {
   const uint64_t of_graphs = counters.pending_bytes - blocks_.engine().heap().pending_bytes();
   if (of_graphs > 0 && counters.free_bytes >= bytes) return kInGraphs;
   if (counters.free_bytes - counters.pending_bytes < bytes) return "";
-  const bool could_move = FindBacking(basis_.configuration.backing.kind)->movement != Movement::kNever && !MovesPages();
+  const bool could_move = segments_.backing->row().movement != Movement::kNever && !MovesPages();
   return could_move ? kInPieces : "";
 }
 

@@ -1,7 +1,6 @@
 // PoolRoom: two limits and the headroom.
 #include <algorithm>
 
-#include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/failure.h"
 #include "src/library/pool/segments/segment_store.h"
@@ -54,7 +53,7 @@ Status PoolRoom::CheckPossible(uint64_t bytes) const {
   // What the place has in all, whatever is free of it now.
   if (bytes <= account_->capacity()) return Status();
   // A program's functions may take the memory from elsewhere.
-  if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
+  if (backing_.row().maker == Maker::kProgram) return Status();
   return OutOfMemory("no memory for ", FormatBytes(bytes), " in ", basis_.title, ": ", account_->place(), " has ",
                      FormatBytes(account_->capacity()), " in all, and nothing was given back");
 }
