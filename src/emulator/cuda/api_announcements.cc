@@ -1,5 +1,4 @@
 // What pools announce: src/emulator/extension.h.
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,12 +26,6 @@ CUstream_st* Meant(Machine& machine, CUstream handle) {
   return machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
 }
 
-std::string Hexadecimal(CUdeviceptr address) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
-  return text;
-}
-
 }  // namespace
 
 void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream handle, const char* pool) {
@@ -40,13 +33,16 @@ void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream 
     if (!machine.races.on()) return;
     const CUstream_st* const stream = Meant(machine, handle);
     const std::string name = pool == nullptr ? "without a name" : pool;
-    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, name);
+    // In memory that PyTorch's allocator takes from a pool, both have a say.
+    const bool also_pytorchs = CallStack::Capture().IsOf(Allocator::kPyTorchs);
+    const auto heard = also_pytorchs ? nullptr : machine.races.heard(Allocator::kPools);
+    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, name, heard);
     if (stream == nullptr || !IsUnannouncedCapture(machine, stream)) return;
-    machine.logbook.Report("unannounced capture",
-                           "pool " + name + " serves stream " + std::to_string(stream->id) + " of device " +
-                               std::to_string(stream->device) + ", which captures, with a block of " +
-                               std::to_string(bytes) + " bytes at " + Hexadecimal(address) +
-                               ", and was not told of the capture; allocated at " + CallStack::Capture().Describe());
+    machine.logbook.Report("unannounced capture", "pool " + name + " serves stream " + std::to_string(stream->id) +
+                                                      " of device " + std::to_string(stream->device) +
+                                                      ", which captures, with a block of " + std::to_string(bytes) +
+                                                      " bytes, and was not told of the capture; allocated at " +
+                                                      CallStack::Capture().Describe());
   });
 }
 
@@ -59,7 +55,8 @@ void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream han
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
     if (pool == nullptr) return static_cast<void>(machine.races.blocks().Forget(address, bytes));
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
-    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, pool, machine.races.heard());
+    const uint64_t number = stream == nullptr ? 0 : stream->id;
+    machine.races.blocks().Allocated(address, bytes, number, pool, machine.races.heard(Allocator::kPyTorchs));
     if (stream == nullptr) return;
     // Memory that serves again is judged by what uses it.
     std::erase_if(stream->ended, [&](const auto& ended) {
@@ -73,7 +70,7 @@ void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream handle, int device)
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
     if (stream == nullptr || machine.captures.Of(stream) != nullptr) return;
-    const auto block = machine.races.blocks().Ended(address, machine.races.heard());
+    const auto block = machine.races.blocks().Ended(address, machine.races.heard(Allocator::kPyTorchs));
     if (block != nullptr) stream->ended.push_back(block);
   });
 }

@@ -67,7 +67,7 @@ CUresult cuStreamDestroy(CUstream handle) {
 CUresult cuStreamQuery(CUstream handle) {
   return CallOnStream<FindProgress>("cuStreamQuery", handle, [&](Machine& machine, auto&, CUstream_st* stream) {
     if (!machine.scheduler.IsIdle(stream)) return CUDA_ERROR_NOT_READY;
-    machine.races.HostWaitedFor(stream->clock.clock);
+    machine.races.Heard(stream->clock.clock);
     return CUDA_SUCCESS;
   });
 }
@@ -191,9 +191,7 @@ CUresult cuEventQuery(CUevent event) {
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;
     if (!event->marker->done) return CUDA_ERROR_NOT_READY;
-    const bool of_allocator = machine.races.on() && CallStack::Capture().IsOfAllocator();
-    of_allocator ? machine.races.AllocatorHeard(event->marker->clock)
-                 : machine.races.HostWaitedFor(event->marker->clock);
+    machine.races.Heard(event->marker->clock);
     return CUDA_SUCCESS;
   });
 }

@@ -24,8 +24,7 @@ struct AnnouncedBlock {
   bool freed = false;
   static constexpr uint64_t kLives = UINT64_MAX;
   uint64_t ended = kLives;  // counts ends of blocks
-  // What a framework's allocator has heard that orders the use of this memory. Null for a pool, which asks as a
-  // program.
+  // What its allocator has heard that orders the use of this memory. Null: all that PyTorch's has by then.
   std::shared_ptr<const Clock> heard;
 
   std::string Describe() const;
@@ -39,7 +38,7 @@ struct BlockMisuse {
 // Owns the announced blocks of all pools. The race checker holds it and asks it about each operation.
 class BlockTable {
  public:
-  // `heard` is what a framework's allocator has heard by now.
+  // `heard` is what the allocator has heard by now.
   void Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool,
                  std::shared_ptr<const Clock> heard = nullptr);
   // Ends a framework's block: its allocator may use the memory again. Null where no block starts.

@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -113,12 +115,15 @@ std::string Describe(const StackFrame& frame) {
   return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
 }
 
+bool IsIn(const StackFrame& frame, const char* library) {
+  return frame.module.dli_fname != nullptr && std::strstr(frame.module.dli_fname, library) != nullptr;
+}
+
 // Says whether the program did not call this function itself. Of the emulated NCCL, the emulated runtime and commpool's
 // library a report shows only the function that the program called.
 bool IsInsideLibrary(const StackFrame& frame) {
-  const std::string_view file = frame.module.dli_fname == nullptr ? "" : frame.module.dli_fname;
-  const auto inside = [&](std::string_view library, std::string_view interface) {
-    return file.find(library) != file.npos && !frame.symbol.starts_with(interface);
+  const auto inside = [&](const char* library, std::string_view interface) {
+    return IsIn(frame, library) && !frame.symbol.starts_with(interface);
   };
   return inside("libnccl.so", "nccl") || inside("libcudart.so", "cuda") || inside("libcommpool.so", "commpool_");
 }
@@ -157,13 +162,17 @@ std::string CallStack::Describe() const {
   return text.empty() ? "an unknown place" : text;
 }
 
-bool CallStack::IsOfAllocator() const {
-  static auto* const known = new std::unordered_map<void*, bool>;  // by return address
-  return walk_ != nullptr && std::any_of(walk_->addresses.begin(), walk_->addresses.end(), [](void* address) {
+bool CallStack::IsOf(Allocator allocator) const {
+  static auto* const known = new std::unordered_map<void*, std::optional<Allocator>>;  // by return address
+  return walk_ != nullptr && std::any_of(walk_->addresses.begin(), walk_->addresses.end(), [&](void* address) {
            const auto [entry, fresh] = known->try_emplace(address);
-           // CUDACachingAllocator and CachingHostAllocatorImpl
-           if (fresh) entry->second = StackFrame(address).symbol.find("Caching") != std::string::npos;
-           return entry->second;
+           if (fresh) {
+             const StackFrame frame(address);
+             if (IsIn(frame, "libcommpool.so")) entry->second = Allocator::kPools;
+             // CUDACachingAllocator and CachingHostAllocatorImpl
+             if (frame.symbol.find("Caching") != std::string::npos) entry->second = Allocator::kPyTorchs;
+           }
+           return entry->second == allocator;
          });
 }
 

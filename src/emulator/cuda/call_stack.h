@@ -7,6 +7,8 @@
 
 namespace commpool::internal::emulator {
 
+enum class Allocator { kPyTorchs, kPools };
+
 // Owns one list of return addresses, shared with equal ones. Operations, blocks and reports hold it.
 class CallStack {
  public:
@@ -18,9 +20,9 @@ class CallStack {
   // library and of NCCL it shows only the functions that programs call.
   std::string Describe() const;
 
-  // Says whether PyTorch's allocator, of device memory or of pinned memory, is among the callers. The machine's lock
-  // guards what it remembers of each caller: to name one is slow.
-  bool IsOfAllocator() const;
+  // Says whether an allocator is among the callers: PyTorch's, of device or pinned memory, or commpool's library. The
+  // machine's lock guards what it remembers of each caller: to name one is slow.
+  bool IsOf(Allocator allocator) const;
 
  private:
   std::shared_ptr<const Walk> walk_;  // shared by all operations from one place

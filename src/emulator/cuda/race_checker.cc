@@ -43,19 +43,23 @@ void NoteBlock(Operation& operation, std::shared_ptr<const AnnouncedBlock> block
 }
 
 // What orders an access there besides the operation's own clock: what the allocator had heard when the block was free.
-// Where it tells of no block, all that it had heard.
+// Where none tells of the block, all that PyTorch's had heard.
 const Clock& HeardOf(const Operation& operation, CUdeviceptr address) {
-  if (operation.clock.Covers(*operation.heard)) return operation.clock;
+  const Clock* heard = operation.heard.get();
   for (const auto& block : operation.blocks) {
-    if (block->heard != nullptr && address - block->address < block->bytes) return *block->heard;
+    if (block->heard != nullptr && address - block->address < block->bytes) heard = block->heard.get();
   }
-  return *operation.heard;
+  return operation.clock.Covers(*heard) ? operation.clock : *heard;
 }
 
 std::shared_ptr<const Clock> Joined(const Clock& one, const Clock& other) {
   auto joined = std::make_shared<Clock>(one);
   joined->Join(other);
   return joined;
+}
+
+void Learn(std::shared_ptr<const Clock>& knower, const Clock& clock) {
+  if (!knower->Covers(clock)) knower = Joined(*knower, clock);
 }
 
 // A column of a tall tensor has thousands of ranges, so the search does not visit all. It may miss a wide range that
@@ -109,7 +113,7 @@ std::shared_ptr<AccessHistory> RaceChecker::HistoryOf(uint64_t physical, Memory 
 void RaceChecker::Submitted(Operation& operation) {
   if (!on()) return;
   operation.host = host_;
-  operation.heard = heard_;
+  operation.heard = heard(Allocator::kPyTorchs);
   if (operation.reads.empty() && operation.writes.empty()) return;
   NotePlace(operation);
   if (blocks_.empty() || operation.effect == Operation::Effect::kEndsBlock) return;
@@ -194,13 +198,20 @@ void RaceChecker::Ended(const Operation& operation, StreamClock& stream) {
   if (operation.marker != nullptr) operation.marker->clock = operation.clock;
 }
 
-void RaceChecker::AllocatorHeard(const Clock& clock) {
-  if (on() && !heard_->Covers(clock)) heard_ = Joined(*heard_, clock);
+void RaceChecker::Heard(const Clock& clock) {
+  bool by_program = true;
+  for (auto& [allocator, heard] : heard_) {
+    if (!on() || !CallStack::Capture().IsOf(allocator)) continue;
+    Learn(heard, clock);
+    by_program = false;
+  }
+  if (by_program) HostWaitedFor(clock);
 }
 
 void RaceChecker::HostWaitedFor(const Clock& clock) {
-  AllocatorHeard(clock);
-  if (!on() || host_->Covers(clock)) return;
+  if (!on()) return;
+  for (auto& [allocator, heard] : heard_) Learn(heard, clock);
+  if (host_->Covers(clock)) return;
   if (host_.use_count() > 1) earlier_host_.push_back(host_);
   host_ = Joined(*host_, clock);
 }
@@ -209,10 +220,11 @@ void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& a
   if (!on()) return;
   if (!blocks_.IsAsleep(address)) blocks_.Forget(address, bytes);
   std::vector<Conflict> open;
+  const auto heard = Joined(*heard_.at(Allocator::kPyTorchs), *heard_.at(Allocator::kPools));
   for (const MappedRange* mapping : addresses.Touching(address, bytes)) {
     const AccessHistory* const history = mapping->physical->history.get();
     if (history == nullptr) continue;
-    for (Conflict& access : history->NotCoveredBy(*heard_, mapping->address)) open.push_back(std::move(access));
+    for (Conflict& access : history->NotCoveredBy(*heard, mapping->address)) open.push_back(std::move(access));
   }
   if (!open.empty()) logbook_.Report("unmapped before the host waited", DescribeOpenAccesses(open));
 }

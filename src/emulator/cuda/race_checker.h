@@ -15,6 +15,7 @@
 #include "src/emulator/cuda/access_history.h"
 #include "src/emulator/cuda/address_space.h"
 #include "src/emulator/cuda/block_table.h"
+#include "src/emulator/cuda/call_stack.h"
 #include "src/emulator/cuda/clock.h"
 #include "src/emulator/cuda/logbook.h"
 #include "src/emulator/cuda/operation.h"
@@ -52,13 +53,13 @@ class RaceChecker {
   // At the end: passes its clock on.
   void Ended(const Operation& operation, StreamClock& stream);
 
-  // Call it when the host has waited for what the clock covers, or has asked and heard that it is done.
+  // Call it when the host has waited for what the clock covers.
   void HostWaitedFor(const Clock& clock);
-  // Call it when a framework's allocator has asked and heard that. The program does not know what its allocator asks:
-  // that orders only the reuse of memory.
-  void AllocatorHeard(const Clock& clock);
-  // What the host or an allocator knows.
-  std::shared_ptr<const Clock> heard() const { return heard_; }
+  // Call it when this thread has asked and heard that it is done. The program does not know what its allocators ask:
+  // that orders only the reuse of their memory.
+  void Heard(const Clock& clock);
+  // What the host or the allocator knows.
+  std::shared_ptr<const Clock> heard(Allocator by) const { return heard_.at(by); }
   // Reports accesses through these addresses that the host has not waited for.
   void Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses);
 
@@ -78,7 +79,8 @@ class RaceChecker {
   Logbook& logbook_;
   BlockTable blocks_;
   std::shared_ptr<const Clock> host_ = std::make_shared<Clock>();
-  std::shared_ptr<const Clock> heard_ = std::make_shared<Clock>();  // includes `host_`
+  std::map<Allocator, std::shared_ptr<const Clock>> heard_ = {{Allocator::kPyTorchs, host_},
+                                                              {Allocator::kPools, host_}};
   // What the host knew earlier. Operations that have not started may hold these clocks.
   std::deque<std::weak_ptr<const Clock>> earlier_host_;
   const uint64_t process_;  // differs between processes

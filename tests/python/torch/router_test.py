@@ -1,8 +1,11 @@
 """The router puts what a scope catches into its pool, and all else into torch's. torch's own functions count both."""
 
+import os
+
 import torch
 
-from routed import MIB, RoutedCase, below_zero, commpool, filled, held, on_thread, pool_of, tensor, tensor_in
+from on_emulator import reports
+from routed import MIB, RoutedCase, below_zero, commpool, filled, filled_in, held, on_thread, pool_of, tensor, tensor_in
 
 
 class Routing(RoutedCase):
@@ -135,6 +138,27 @@ class Routing(RoutedCase):
         with commpool.use_pool(pool):
             tensor(2 * MIB).fill_(2)  # if the other stream were forgotten, the emulator would report a race
         torch.cuda.synchronize()
+
+    def test_orders_nothing_else_by_what_an_allocator_has_heard(self):
+        if os.environ.get("COMMPOOL_DRIVER") != "emulated":
+            self.skipTest("the emulator tells races")
+        stream, pool, lending = torch.cuda.Stream(), self.pool(), self.pool("lending")
+        for used, lender in ((filled_in(pool, 1), None), (filled(1), lending), (filled_in(pool, 1), lending)):
+            torch.cuda.synchronize()
+            lent = tensor(3 * MIB) if lender is None else tensor_in(lender, 3 * MIB)
+            lent_at, later = lent.data_ptr(), []
+            with torch.cuda.stream(stream):
+                used.add_(1)
+                lent.fill_(1)
+            lent.record_stream(stream)
+            del lent
+            while not any(made.data_ptr() == lent_at for made in later):
+                later.append(tensor(3 * MIB) if lender is None else tensor_in(lender, 3 * MIB))
+            used.add_(2)
+            torch.cuda.synchronize()
+            race, = reports()
+            self.assertIn("race: nothing orders these two", race)
+            del later
 
     def test_copies_between_devices(self):
         self.needs_device(1)
