@@ -54,6 +54,9 @@ void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream han
   Locked([&](Machine& machine) {
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
     if (pool == nullptr) return static_cast<void>(machine.races.blocks().Forget(address, bytes));
+    // PyTorch lists the blocks of a pool that is its whole allocator, which the pool has told of.
+    const auto block = machine.races.blocks().At(address);
+    if (block != nullptr && block->pool != pool && !block->freed) return;
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
     const uint64_t number = stream == nullptr ? 0 : stream->id;
     machine.races.blocks().Allocated(address, bytes, number, pool, machine.races.heard(Allocator::kPyTorchs));

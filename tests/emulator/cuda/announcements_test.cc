@@ -85,6 +85,19 @@ TEST_F(AnnouncedBlocks, AreJudgedByTheirUsesOnceTheyServeAgain) {
   ExpectOneReport({"the possible reuse of a freed block"});
 }
 
+// A pool that is PyTorch's whole allocator is in PyTorch's list of blocks too.
+TEST_F(AnnouncedBlocks, AreTheirPoolsWhereAFrameworkTellsOfThemToo) {
+  Announce(0, 4096);
+  const auto begins = COMMPOOL_EXTENSION(commpoolEmulatorBlockBegins);
+  begins(segment_, 4096, stream_, 0, "PyTorch");
+  AnnounceFree(0);
+  Write(stream_, 0, 1);
+  ExpectOneReport({"by pool grads, freed"});
+  begins(segment_, 4096, stream_, 0, "PyTorch");
+  Write(stream_, 0, 1);
+  EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "the pool's block has ended";
+}
+
 TEST_F(AnnouncedBlocks, AreForgottenWithTheirSegment) {
   const CUdeviceptr segment = NewMemory();
   COMMPOOL_EXTENSION(commpoolEmulatorBlockAllocated)(segment, 512, nullptr, nullptr);
