@@ -77,13 +77,13 @@ struct Operation {
   State state = State::kWaiting;
 
   // For the race checker:
-  uint64_t stream = 0;                                        // the stream's number
-  std::shared_ptr<const Clock> host;                          // what the host knew at submission; null after the start
-  std::shared_ptr<const Clock> heard;                         // what allocators knew then
-  Clock clock;                                                // everything before the operation, and the operation
-  uint64_t component = 0;                                     // the stream's component in the clock
-  CallStack issued_at;                                        // where it was submitted
-  const char* place = nullptr;                                // the same in the program's words; null: unknown
+  uint64_t stream = 0;                 // the stream's number
+  std::shared_ptr<const Clock> host;   // what the host knew at submission; null after the start
+  std::shared_ptr<const Clock> heard;  // what PyTorch's allocator knew then; null after the run began
+  Clock clock;                         // everything before the operation, and the operation
+  uint64_t component = 0;              // the stream's component in the clock
+  CallStack issued_at;                 // where it was submitted
+  const char* place = nullptr;         // the same in the program's words; null: unknown
   std::vector<std::shared_ptr<const AnnouncedBlock>> blocks;  // announced blocks in which its ranges begin
   std::set<uint64_t> reported_with;  // sequences of the operations that reports already named as racing with it
   StreamReach reach;                 // includes the operation

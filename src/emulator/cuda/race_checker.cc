@@ -161,6 +161,7 @@ void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSp
     if (!IsWithin(range, written)) Touch(AccessKind::kRead, range, operation, addresses);
   }
   for (const commpoolEmulatorRange& range : operation->writes) Touch(AccessKind::kWrite, range, operation, addresses);
+  operation->heard = nullptr;
   PruneWhereLarge();
 }
 

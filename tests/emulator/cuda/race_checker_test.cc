@@ -53,6 +53,12 @@ TEST_F(RaceCheckerTest, WorkComesAfterAllThatTheHostKnewAtItsSubmission) {
   EXPECT_TRUE(Run(second_, late)->clock.Covers(one->clock));
 }
 
+TEST_F(RaceCheckerTest, AnOperationLetsGoOfWhatWasKnownAtItsSubmission) {
+  const auto operation = Run(first_);
+  EXPECT_EQ(operation->host, nullptr);
+  EXPECT_EQ(operation->heard, nullptr);
+}
+
 TEST_F(RaceCheckerTest, AMarkerKeepsTheClockOfItsRecord) {
   const auto record = Submit();
   record->marker = std::make_shared<Marker>();
