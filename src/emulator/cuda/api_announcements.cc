@@ -34,8 +34,8 @@ void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream 
     const CUstream_st* const stream = Meant(machine, handle);
     const std::string name = pool == nullptr ? "without a name" : pool;
     // In memory that PyTorch's allocator takes from a pool, both have a say.
-    const bool also_pytorchs = CallStack::Capture().IsOf(Allocator::kPyTorchs);
-    const auto heard = also_pytorchs ? nullptr : machine.races.heard(Allocator::kPools);
+    const bool also_pytorchs = CallStack::Capture().IsOf(Asker::kAllocator);
+    const auto heard = also_pytorchs ? nullptr : machine.races.heard(Asker::kPools);
     machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, name, heard);
     if (stream == nullptr || !IsUnannouncedCapture(machine, stream)) return;
     machine.logbook.Report("unannounced capture", "pool " + name + " serves stream " + std::to_string(stream->id) +
@@ -59,7 +59,7 @@ void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream han
     if (block != nullptr && block->pool != pool && !block->freed) return;
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
     const uint64_t number = stream == nullptr ? 0 : stream->id;
-    machine.races.blocks().Allocated(address, bytes, number, pool, machine.races.heard(Allocator::kPyTorchs));
+    machine.races.blocks().Allocated(address, bytes, number, pool, machine.races.heard(Asker::kAllocator));
     if (stream == nullptr) return;
     // Memory that serves again is judged by what uses it.
     std::erase_if(stream->ended, [&](const auto& ended) {
@@ -73,7 +73,7 @@ void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream handle, int device)
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
     if (stream == nullptr || machine.captures.Of(stream) != nullptr) return;
-    const auto block = machine.races.blocks().Ended(address, machine.races.heard(Allocator::kPyTorchs));
+    const auto block = machine.races.blocks().Ended(address, machine.races.heard(Asker::kAllocator));
     if (block != nullptr) stream->ended.push_back(block);
   });
 }

@@ -191,6 +191,10 @@ CUresult cuEventQuery(CUevent event) {
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;
     if (!event->marker->done) return CUDA_ERROR_NOT_READY;
+    if (!machine.races.HostKnows(event->marker->clock) && CallStack::Capture().IsOf(Asker::kProcessGroup) &&
+        ++event->marker->asked_by_group <= RaceChecker::kAsksOfGroup) {
+      return CUDA_ERROR_NOT_READY;
+    }
     machine.races.Heard(event->marker->clock);
     return CUDA_SUCCESS;
   });

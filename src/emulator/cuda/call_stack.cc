@@ -162,17 +162,20 @@ std::string CallStack::Describe() const {
   return text.empty() ? "an unknown place" : text;
 }
 
-bool CallStack::IsOf(Allocator allocator) const {
-  static auto* const known = new std::unordered_map<void*, std::optional<Allocator>>;  // by return address
+bool CallStack::IsOf(Asker asker) const {
+  static auto* const known = new std::unordered_map<void*, std::optional<Asker>>;  // by return address
   return walk_ != nullptr && std::any_of(walk_->addresses.begin(), walk_->addresses.end(), [&](void* address) {
            const auto [entry, fresh] = known->try_emplace(address);
            if (fresh) {
              const StackFrame frame(address);
-             if (IsIn(frame, "libcommpool.so")) entry->second = Allocator::kPools;
+             if (IsIn(frame, "libcommpool.so")) entry->second = Asker::kPools;
+             const auto names = [&](const char* word) { return frame.symbol.find(word) != std::string::npos; };
+             const bool of_group = names("Watchdog") || names("FlightRecorder") || names("WorkNCCLQueue");
+             if (of_group) entry->second = Asker::kProcessGroup;
              // CUDACachingAllocator and CachingHostAllocatorImpl
-             if (frame.symbol.find("Caching") != std::string::npos) entry->second = Allocator::kPyTorchs;
+             if (names("Caching")) entry->second = Asker::kAllocator;
            }
-           return entry->second == allocator;
+           return entry->second == asker;
          });
 }
 

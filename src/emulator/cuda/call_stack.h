@@ -7,7 +7,9 @@
 
 namespace commpool::internal::emulator {
 
-enum class Allocator { kPyTorchs, kPools };
+// PyTorch's allocators of device and pinned memory; commpool's library; PyTorch's process groups, which ask for
+// themselves whether a collective is done.
+enum class Asker { kAllocator, kPools, kProcessGroup };
 
 // Owns one list of return addresses, shared with equal ones. Operations, blocks and reports hold it.
 class CallStack {
@@ -20,9 +22,9 @@ class CallStack {
   // library and of NCCL it shows only the functions that programs call.
   std::string Describe() const;
 
-  // Says whether an allocator is among the callers: PyTorch's, of device or pinned memory, or commpool's library. The
-  // machine's lock guards what it remembers of each caller: to name one is slow.
-  bool IsOf(Allocator allocator) const;
+  // Says whether this one is among the callers. The machine's lock guards what it remembers of each caller: to name one
+  // is slow.
+  bool IsOf(Asker asker) const;
 
  private:
   std::shared_ptr<const Walk> walk_;  // shared by all operations from one place

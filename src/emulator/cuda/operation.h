@@ -28,6 +28,7 @@ struct Marker {
   bool done = false;
   double time_us = 0;
   Clock clock;
+  int asked_by_group = 0;
   StreamReach reach;
   std::shared_ptr<void> shown;  // while it exists, other processes wait for the record
 };

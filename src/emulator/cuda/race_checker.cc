@@ -113,7 +113,7 @@ std::shared_ptr<AccessHistory> RaceChecker::HistoryOf(uint64_t physical, Memory 
 void RaceChecker::Submitted(Operation& operation) {
   if (!on()) return;
   operation.host = host_;
-  operation.heard = heard(Allocator::kPyTorchs);
+  operation.heard = heard(Asker::kAllocator);
   if (operation.reads.empty() && operation.writes.empty()) return;
   NotePlace(operation);
   if (blocks_.empty() || operation.effect == Operation::Effect::kEndsBlock) return;
@@ -201,8 +201,8 @@ void RaceChecker::Ended(const Operation& operation, StreamClock& stream) {
 
 void RaceChecker::Heard(const Clock& clock) {
   bool by_program = true;
-  for (auto& [allocator, heard] : heard_) {
-    if (!on() || !CallStack::Capture().IsOf(allocator)) continue;
+  for (auto& [asker, heard] : heard_) {
+    if (!on() || !CallStack::Capture().IsOf(asker)) continue;
     Learn(heard, clock);
     by_program = false;
   }
@@ -211,7 +211,7 @@ void RaceChecker::Heard(const Clock& clock) {
 
 void RaceChecker::HostWaitedFor(const Clock& clock) {
   if (!on()) return;
-  for (auto& [allocator, heard] : heard_) Learn(heard, clock);
+  for (auto& [asker, heard] : heard_) Learn(heard, clock);
   if (host_->Covers(clock)) return;
   if (host_.use_count() > 1) earlier_host_.push_back(host_);
   host_ = Joined(*host_, clock);
@@ -221,7 +221,7 @@ void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& a
   if (!on()) return;
   if (!blocks_.IsAsleep(address)) blocks_.Forget(address, bytes);
   std::vector<Conflict> open;
-  const auto heard = Joined(*heard_.at(Allocator::kPyTorchs), *heard_.at(Allocator::kPools));
+  const auto heard = Joined(*heard_.at(Asker::kAllocator), *heard_.at(Asker::kPools));
   for (const MappedRange* mapping : addresses.Touching(address, bytes)) {
     const AccessHistory* const history = mapping->physical->history.get();
     if (history == nullptr) continue;

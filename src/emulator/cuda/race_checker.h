@@ -58,8 +58,12 @@ class RaceChecker {
   // Call it when this thread has asked and heard that it is done. The program does not know what its allocators ask:
   // that orders only the reuse of their memory.
   void Heard(const Clock& clock);
+  // Whether the host knows that. Else PyTorch's process groups have to ask often: once they have heard, the program's
+  // waits for its collectives do nothing, so those that it forgot would not show.
+  static constexpr int kAsksOfGroup = 200;
+  bool HostKnows(const Clock& clock) const { return !on() || host_->Covers(clock); }
   // What the host or the allocator knows.
-  std::shared_ptr<const Clock> heard(Allocator by) const { return heard_.at(by); }
+  std::shared_ptr<const Clock> heard(Asker by) const { return heard_.at(by); }
   // Reports accesses through these addresses that the host has not waited for.
   void Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses);
 
@@ -79,8 +83,7 @@ class RaceChecker {
   Logbook& logbook_;
   BlockTable blocks_;
   std::shared_ptr<const Clock> host_ = std::make_shared<Clock>();
-  std::map<Allocator, std::shared_ptr<const Clock>> heard_ = {{Allocator::kPyTorchs, host_},
-                                                              {Allocator::kPools, host_}};
+  std::map<Asker, std::shared_ptr<const Clock>> heard_ = {{Asker::kAllocator, host_}, {Asker::kPools, host_}};
   // What the host knew earlier. Operations that have not started may hold these clocks.
   std::deque<std::weak_ptr<const Clock>> earlier_host_;
   const uint64_t process_;  // differs between processes

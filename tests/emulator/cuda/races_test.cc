@@ -189,6 +189,46 @@ TEST_F(Races, ASuccessfulQueryOrders) {
   EXPECT_EQ(RacesOfAWriteOn(first_), 0u);
 }
 
+// Waits for the stream's work with a host function, which is no synchronisation.
+class Ended {
+ public:
+  Ended(const CudaDriver& cuda, CUstream stream) {
+    EXPECT_EQ(cuda.cuLaunchHostFunc(
+                  stream, [](void* self) { static_cast<Ended*>(self)->done_.set_value(); }, this),
+              CUDA_SUCCESS);
+    done_.get_future().wait();
+  }
+
+ private:
+  std::promise<void> done_;
+};
+
+// Has the name of one in PyTorch, which asks whether collectives are done.
+struct Watchdog {
+  [[gnu::noinline]] static CUresult Ask(const CudaDriver& cuda, CUevent event) {
+    const CUresult answer = cuda.cuEventQuery(event);
+    return answer == CUDA_ERROR_NOT_READY ? answer : CUDA_SUCCESS;
+  }
+};
+
+TEST_F(Races, AWatchdogHearsLateOfWhatTheHostDoesNotKnow) {
+  const CUevent event = MakeEvent();
+  Write(first_);
+  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
+  const Ended ended(cuda(), first_);
+  EXPECT_EQ(Watchdog::Ask(cuda(), event), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
+  EXPECT_EQ(Watchdog::Ask(cuda(), event), CUDA_SUCCESS) << "the host has waited";
+}
+
+TEST_F(Races, AWatchdogHearsThoughTheHostNeverWaits) {
+  const CUevent event = MakeEvent();
+  Write(first_);
+  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
+  while (Watchdog::Ask(cuda(), event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+  EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
+}
+
 TEST_F(Races, AQueryThatSaysNotReadyDoesNot) {
   Gate gate(first_);
   Write(first_);
@@ -318,20 +358,6 @@ class UnmappingRaces : public MachineTest {
 
   PhysicalMemory physical_ = PhysicalMemory::Create(driver(), kUnit, Properties()).value();
   const CUstream stream_ = MakeStream();
-};
-
-// Waits for the stream's work with a host function, which is no synchronisation.
-class Ended {
- public:
-  Ended(const CudaDriver& cuda, CUstream stream) {
-    EXPECT_EQ(cuda.cuLaunchHostFunc(
-                  stream, [](void* self) { static_cast<Ended*>(self)->done_.set_value(); }, this),
-              CUDA_SUCCESS);
-    done_.get_future().wait();
-  }
-
- private:
-  std::promise<void> done_;
 };
 
 TEST_F(UnmappingRaces, UnmappingBeforeTheHostWaitedIsReportedThoughTheWorkHasRun) {

@@ -3,6 +3,7 @@
 import time
 
 import torch
+import torch.distributed as dist
 
 
 class Program:
@@ -221,6 +222,19 @@ def frees_before_allocators_have_heard(program):
     return torch.full_like(program.ones, 7), torch.full_like(program.ones, 7)
 
 
+def adds_sums_that_their_process_group_has_seen(program):
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=program.ones.device)
+    sums = [program.ones * number for number in range(3)]
+    torch.cuda.synchronize()
+    works = [dist.all_reduce(one, async_op=True) for one in sums]
+    time.sleep(0.3)
+    for work in works if not program.forgets else []:
+        work.wait()
+    sums[0].add_(1)
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
 def reads_an_element(program):
     program.on_side(lambda: program.ones.mul_(2))
     program.waits(program.main, program.side)
@@ -234,7 +248,7 @@ def grows(program):
 
 
 FURTHER = [reads_after_allocators_have_heard, reads_pinned_memory_after_allocators_have_heard,
-           frees_before_allocators_have_heard, reads_an_element, grows]
+           frees_before_allocators_have_heard, adds_sums_that_their_process_group_has_seen, reads_an_element, grows]
 
 PROGRAMS = [reads_before_it_is_written, reads_the_side_streams_result, writes_while_it_is_read, writes_twice,
             multiplies_matrices, forgets_to_record_the_stream, frees_and_makes_anew, uses_columns,
