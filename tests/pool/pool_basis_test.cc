@@ -13,7 +13,7 @@
 namespace commpool::internal {
 namespace {
 
-// Which transitions exist, and that none leads back.
+// Which transitions exist.
 using State = PoolLife::State;
 
 void BeginClose(PoolLife& life) {
