@@ -33,8 +33,9 @@ void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream 
     if (!machine.races.on()) return;
     const CUstream_st* const stream = Meant(machine, handle);
     const std::string name = pool == nullptr ? "without a name" : pool;
-    // In memory that PyTorch's allocator takes from a pool, both have a say.
+    // What PyTorch's allocator takes from a pool is judged by what it hears, which begins with what the pool has heard.
     const bool also_pytorchs = CallStack::Capture().IsOf(Asker::kAllocator);
+    if (also_pytorchs) machine.races.LetPyTorchsKnowWhatPoolsHave();
     const auto heard = also_pytorchs ? nullptr : machine.races.heard(Asker::kPools);
     machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, name, heard);
     if (stream == nullptr || !IsUnannouncedCapture(machine, stream)) return;

@@ -1,5 +1,6 @@
 // Streams, events, host functions.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "src/emulator/cuda/api.h"
@@ -23,6 +24,16 @@ std::shared_ptr<Operation> AwaitElsewhere(const std::shared_ptr<SharedEvent>& ev
   wait->pace = Operation::Pace::kMayBlock;
   wait->run = [event, record](const Pointers&, const Pointers&) { event->Await(record); };
   return wait;
+}
+
+// PyTorch's process groups ask for themselves whether a collective is done. Once they have heard it the program's waits
+// for it do nothing, and those that it forgot would not show. So they hear late of what the host does not know; early
+// enough for the shortest timeout of a group.
+bool MustAskAgain(const Machine& machine, Marker& marker) {
+  if (machine.races.HostKnows(marker.clock) || !CallStack::Capture().IsOf(Asker::kProcessGroup)) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!marker.first_asked) marker.first_asked = now;
+  return now < *marker.first_asked + std::chrono::seconds(2);
 }
 
 // Finds the stream of a call that asks for its progress. Returns an error while the stream captures, or while another
@@ -191,10 +202,7 @@ CUresult cuEventQuery(CUevent event) {
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;
     if (!event->marker->done) return CUDA_ERROR_NOT_READY;
-    if (!machine.races.HostKnows(event->marker->clock) && CallStack::Capture().IsOf(Asker::kProcessGroup) &&
-        ++event->marker->asked_by_group <= RaceChecker::kAsksOfGroup) {
-      return CUDA_ERROR_NOT_READY;
-    }
+    if (MustAskAgain(machine, *event->marker)) return CUDA_ERROR_NOT_READY;
     machine.races.Heard(event->marker->clock);
     return CUDA_SUCCESS;
   });

@@ -10,7 +10,7 @@ std::string AnnouncedBlock::Describe() const {
          std::to_string(stream) + " by pool " + pool + (freed ? ", freed" : "");
 }
 
-// What the allocator heard since the memory was free says nothing of this memory.
+// What a framework's allocator heard since the memory was free says nothing of this memory.
 void BlockTable::Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool,
                            std::shared_ptr<const Clock> heard) {
   if (bytes == 0 || address + bytes < address) return;
@@ -21,7 +21,8 @@ void BlockTable::Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream,
   block->number = ++last_number_;
   block->stream = stream;
   block->pool = std::move(pool);
-  block->heard = heard == nullptr || before == nullptr ? std::move(heard) : before->heard;
+  const bool was_ended = before != nullptr && before->ended != AnnouncedBlock::kLives && before->pool == block->pool;
+  block->heard = was_ended ? before->heard : std::move(heard);
   pieces_.emplace(address, Piece{address + bytes, std::move(block)});
 }
 

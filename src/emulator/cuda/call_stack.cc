@@ -119,6 +119,16 @@ bool IsIn(const StackFrame& frame, const char* library) {
   return frame.module.dli_fname != nullptr && std::strstr(frame.module.dli_fname, library) != nullptr;
 }
 
+// Whose function that is, if it is one that asks for itself.
+std::optional<Asker> AskerAt(void* address) {
+  const StackFrame frame(address);
+  const auto names = [&](const char* word) { return frame.symbol.find(word) != std::string::npos; };
+  const bool of_group = names("Watchdog") || names("FlightRecorder") || names("WorkNCCLQueue");
+  if (IsIn(frame, "libcommpool.so")) return Asker::kPools;
+  if (names("CachingAllocator") || names("CachingHostAllocator")) return Asker::kAllocator;
+  return of_group && names("c10d") ? std::optional(Asker::kProcessGroup) : std::nullopt;
+}
+
 // Says whether the program did not call this function itself. Of the emulated NCCL, the emulated runtime and commpool's
 // library a report shows only the function that the program called.
 bool IsInsideLibrary(const StackFrame& frame) {
@@ -166,15 +176,7 @@ bool CallStack::IsOf(Asker asker) const {
   static auto* const known = new std::unordered_map<void*, std::optional<Asker>>;  // by return address
   return walk_ != nullptr && std::any_of(walk_->addresses.begin(), walk_->addresses.end(), [&](void* address) {
            const auto [entry, fresh] = known->try_emplace(address);
-           if (fresh) {
-             const StackFrame frame(address);
-             if (IsIn(frame, "libcommpool.so")) entry->second = Asker::kPools;
-             const auto names = [&](const char* word) { return frame.symbol.find(word) != std::string::npos; };
-             const bool of_group = names("Watchdog") || names("FlightRecorder") || names("WorkNCCLQueue");
-             if (of_group) entry->second = Asker::kProcessGroup;
-             // CUDACachingAllocator and CachingHostAllocatorImpl
-             if (names("Caching")) entry->second = Asker::kAllocator;
-           }
+           if (fresh) entry->second = AskerAt(address);
            return entry->second == asker;
          });
 }

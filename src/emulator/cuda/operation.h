@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,7 +29,7 @@ struct Marker {
   bool done = false;
   double time_us = 0;
   Clock clock;
-  int asked_by_group = 0;
+  std::optional<std::chrono::steady_clock::time_point> first_asked;  // by a process group of PyTorch
   StreamReach reach;
   std::shared_ptr<void> shown;  // while it exists, other processes wait for the record
 };

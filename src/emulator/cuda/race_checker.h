@@ -58,10 +58,10 @@ class RaceChecker {
   // Call it when this thread has asked and heard that it is done. The program does not know what its allocators ask:
   // that orders only the reuse of their memory.
   void Heard(const Clock& clock);
-  // Whether the host knows that. Else PyTorch's process groups have to ask often: once they have heard, the program's
-  // waits for its collectives do nothing, so those that it forgot would not show.
-  static constexpr int kAsksOfGroup = 200;
+  // True where nothing is checked.
   bool HostKnows(const Clock& clock) const { return !on() || host_->Covers(clock); }
+  // For memory that PyTorch's allocator takes from a pool.
+  void LetPyTorchsKnowWhatPoolsHave();
   // What the host or the allocator knows.
   std::shared_ptr<const Clock> heard(Asker by) const { return heard_.at(by); }
   // Reports accesses through these addresses that the host has not waited for.

@@ -204,28 +204,30 @@ class Ended {
 };
 
 // Has the name of one in PyTorch, which asks whether collectives are done.
+namespace c10d {
 struct Watchdog {
   [[gnu::noinline]] static CUresult Ask(const CudaDriver& cuda, CUevent event) {
     const CUresult answer = cuda.cuEventQuery(event);
     return answer == CUDA_ERROR_NOT_READY ? answer : CUDA_SUCCESS;
   }
 };
+}  // namespace c10d
 
 TEST_F(Races, AWatchdogHearsLateOfWhatTheHostDoesNotKnow) {
   const CUevent event = MakeEvent();
   Write(first_);
   ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
   const Ended ended(cuda(), first_);
-  EXPECT_EQ(Watchdog::Ask(cuda(), event), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(c10d::Watchdog::Ask(cuda(), event), CUDA_ERROR_NOT_READY);
   EXPECT_EQ(RacesOfAWriteOn(second_), 1u);
-  EXPECT_EQ(Watchdog::Ask(cuda(), event), CUDA_SUCCESS) << "the host has waited";
+  EXPECT_EQ(c10d::Watchdog::Ask(cuda(), event), CUDA_SUCCESS) << "the host has waited";
 }
 
 TEST_F(Races, AWatchdogHearsThoughTheHostNeverWaits) {
   const CUevent event = MakeEvent();
   Write(first_);
   ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
-  while (Watchdog::Ask(cuda(), event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+  while (c10d::Watchdog::Ask(cuda(), event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
   EXPECT_EQ(RacesOfAWriteOn(second_), 0u);
 }
 
