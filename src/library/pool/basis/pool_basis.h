@@ -94,7 +94,7 @@ struct RuntimeParts {
 
 // The state of a pool. Each transition has a name.
 //
-//   open --BeginClose--> closing --EndClose--> closed
+//   open --BeginClose--> closing --EndClose--> closed             (closing goes back where BeginClose fails)
 //   open --BeginSleep--> asleep --EndSleep--> open
 //     \------------------ Destroy ------------------> destroyed     (from any of them: the handle has ended)
 //     \------------------ Abandon ------------------> abandoned     (from any: the runtime ends)
@@ -134,11 +134,16 @@ class PoolLife {
   // Does nothing in another state: another thread may end the pool meanwhile.
   void BeginSleep() { Replace(State::kOpen, State::kAsleep); }
   void EndSleep() { Replace(State::kAsleep, State::kOpen); }
-  // The pool serves nobody from now on, also while `await` runs. Where that fails, the pool is as it was before.
+  // The pool serves nobody from now on, also while `await` runs. Where that fails, the pool is as it was before. One
+  // that sleeps serves nobody anyway, and stays asleep for those who look: REQUIRES that nobody wakes it meanwhile.
   Status BeginClose(FunctionRef<Status()> await) {
-    const State before = Advance(State::kClosing);
+    const State before = asleep() ? State::kAsleep : Advance(State::kClosing);
     const Status awaited = await();
-    if (!awaited.ok()) Replace(State::kClosing, before);
+    if (awaited.ok()) {
+      Advance(State::kClosing);
+    } else if (before == State::kOpen) {
+      Replace(State::kClosing, State::kOpen);
+    }
     return awaited;
   }
   void EndClose() { Advance(State::kClosed); }
@@ -148,7 +153,7 @@ class PoolLife {
  private:
   // For what the pool's end may overtake.
   void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
-  // Moves only forwards: a pool that is destroyed while it closes stays destroyed. Returns the state before.
+  // Never back: a pool that is destroyed while it closes stays destroyed. Returns the state before.
   State Advance(State to) {
     State now = state();
     while (now < to && !state_.compare_exchange_weak(now, to, std::memory_order_acq_rel)) {

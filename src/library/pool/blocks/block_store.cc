@@ -278,6 +278,13 @@ bool BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   return !returned.blocks.empty();
 }
 
+void BlockStore::LetCachesReopen() {
+  if (!basis_.life.open()) return;
+  basis_.runtime.caches.LetReopen(basis_.handle);
+  // It may have ended in between, after it had closed them.
+  if (!basis_.life.open()) TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
+}
+
 // The engine counts the sizes that it served; caches count the sizes that were asked of them.
 void BlockStore::Note(engine::Holding holding) const {
   holding.least.requested -= requested_correction_;

@@ -100,6 +100,8 @@ class BlockStore {
   // Takes blocks that threads' caches held; returns whether there are any. Without the lock `caches`, which comes
   // before the pool's.
   bool TakeBack(const engine::ReturnedBlocks& returned);
+  // For a pool that serves again; one that has ended meanwhile keeps its threads' caches closed.
+  void LetCachesReopen();
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
   // another thread's default stream, in an announced capture, and in a symmetric pool. Never waits. A yes frees memory:

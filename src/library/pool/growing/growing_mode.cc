@@ -153,7 +153,7 @@ Status GrowingMode::Close() {
     return broken ? Status() : blocks_.WaitForDevice();
   };
   const Status begun = basis_.life.BeginClose(await);
-  if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);
+  if (!begun.ok()) blocks_.LetCachesReopen();
   COMMPOOL_TRY(begun);
   if (broken) return basis_.device->health().first_error();
   COMMPOOL_TRY(segments_.registrations.RemoveAll());

@@ -195,8 +195,7 @@ void Sleeping::ServeAgain() {
   }
   basis_.life.EndSleep();
   basis_.runtime.shares.TellAwake(basis_.handle);
-  // If the pool ends meanwhile its caches stay closed.
-  if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);
+  blocks_.LetCachesReopen();
 }
 
 void Sleeping::Tell(bool asleep) const {
