@@ -66,8 +66,8 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileADeviceStaysBusy) {
   SleepAndWake();  // the ranks meet
   HeldStream held(driver().cuda, group()[last()].stream);
   // The others would not wait for the last one's own deadline.
-  ExpectFailure(Run([&](Rank& rank) { return all().Sleep(rank.communicator, rank.number == last() ? 2500 : 2000); }),
-                StatusCode::kDeadlineExceeded, "device " + std::to_string(last()) + " is still busy after 1250 ms");
+  ExpectFailure(Run([&](Rank& rank) { return all().Sleep(rank.communicator, rank.number == last() ? 5000 : 4000); }),
+                StatusCode::kDeadlineExceeded, "device " + std::to_string(last()) + " is still busy after 2500 ms");
   held.End();
   SleepAndWake();
 }

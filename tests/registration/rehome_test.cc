@@ -172,20 +172,20 @@ TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
   ExpectOk(Reserve(4 * kMiB));
 }
 
-// Rank 0's free waits for the others on, who know nothing of its try.
 TEST_F(Rehome, IsRefusedOnAllRanksWhileADeviceStaysBusy) {
   // The others would not wait for the last one's own deadline.
   ExpectOk(Create([&](const Rank& rank, PoolConfiguration& configuration) {
-    configuration.deadline_ms = rank.number == last() ? 2500 : 2000;
+    configuration.deadline_ms = rank.number == last() ? 5000 : 4000;
   }));
   ExpectOk(Abandon(Homes(), CommunicatorLife::kAlive));
   HeldStream held(driver().cuda, group()[last()].stream);
   ExpectFailure(RehomeFrom(0), StatusCode::kDeadlineExceeded,
-                "device " + std::to_string(last()) + " is still busy after 1250 ms");
+                "device " + std::to_string(last()) + " is still busy after 2500 ms");
   held.End();
   ExpectOk(RehomeFrom(0));
 }
 
+// Rank 0's free waits for the others on, who know nothing of its try.
 TEST_F(Rehome, ThatMeetsNobodyAppliesNoFrees) {
   const std::vector<CUdeviceptr> blocks = CreateAndAllocate(2 * kMiB, kMiB, Deadline(1000));
   ExpectOk(Deregister(Homes()));

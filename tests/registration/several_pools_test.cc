@@ -234,13 +234,12 @@ TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
   ExpectOk(ReserveTogether({"gradients", "moments"}));
 }
 
-// NCCL lets one thread at a time use a communicator, and registrations end and come back with it.
 // What the others would not wait for, one pool after the other.
 TEST_F(SeveralPools, WaitForABusyDeviceOnce) {
   const Names names = {"first", "second"};
   CreatePools(names, [&](const Rank& rank, PoolConfiguration& configuration) {
     configuration.streams = Streams::kMayDie;
-    configuration.deadline_ms = rank.number == last() ? 2500 : 2000;
+    configuration.deadline_ms = rank.number == last() ? 5000 : 4000;
   });
   ExpectOk(ReserveTogether(names));
   HeldStream held(driver().cuda, group()[last()].stream);
@@ -253,6 +252,7 @@ TEST_F(SeveralPools, WaitForABusyDeviceOnce) {
   held.End();
 }
 
+// NCCL lets one thread at a time use a communicator, and registrations end and come back with it.
 TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOneAfterTheOther) {
   CreatePools({"symmetric"});
   ExpectOk(Run([&](Rank& rank) {

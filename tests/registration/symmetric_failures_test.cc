@@ -288,7 +288,7 @@ class LateRank : public SymmetricTest {
   Adjust LastWaitsLongest(Streams streams) const {
     return [=, last = last()](const Rank& rank, PoolConfiguration& configuration) {
       configuration.streams = streams;
-      configuration.deadline_ms = rank.number == last ? 2500 : 2000;
+      configuration.deadline_ms = rank.number == last ? 5000 : 4000;
     };
   }
   Statuses ReserveWithoutTheLast() {
@@ -323,7 +323,7 @@ TEST_F(LateRank, WhoseDeviceStaysBusyIsNamedByEachCallThatWouldEndItsWindows) {
     const Statuses statuses = call();
     ExpectFailure(statuses, StatusCode::kDeadlineExceeded,
                   " failed on " + LastRank() + ": device " + std::to_string(last()) +
-                      " is still busy after 1250 ms, nothing was changed");
+                      " is still busy after 2500 ms, nothing was changed");
     EXPECT_EQ(statuses.front().message().find("; then "), std::string::npos) << statuses.front().message();
   }
   held.End();

@@ -68,8 +68,8 @@ Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
 // to finish. Work that still runs then waits for the lost rank, until the communicator is aborted: it needs no window.
 // Takes the collective lock, so it waits for a collective call of the pool that is under way.
 Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
-  MutexLock collective(basis_.collective);
   const Patience patience = basis_.deadline_ms();
+  MutexLock collective(basis_.collective);
   if (!registrations.Has(communicator) && !registrations.IsRegisteredWith(communicator)) return Status();
   COMMPOOL_TRY(CheckMayUnmap());
   // Without a segment that NCCL knows, nothing on the device can need the registration.

@@ -150,7 +150,8 @@ PoolInCall Collective::Prepare(const Proposal& proposal, const Patience& patienc
   const Status readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
   // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
   blocks_.ReleaseParts(captures_.TakeGone());
-  AwaitStranded(patience);
+  // A refused call does not wait: the wait that refuses it may have taken all the time that the other ranks have.
+  if (readiness.ok()) AwaitStranded(patience);
   blocks_.PollFences();
   return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
 }

@@ -167,7 +167,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   const nvtx::Range range = basis_.Shown("rehome");
   MutexLock collective(basis_.collective);
   Communicator home =
-      COMMPOOL_TRY(basis_.Named(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()), "rehome"));
+      COMMPOOL_TRY(basis_.Named(DescribeCommunicator(basis_.driver, communicator, basis_.own_deadline_ms()), "rehome"));
   if (home.device != basis_.device->device()) {
     return basis_.Named(RefuseHome(
         home, InvalidArgument("the communicator is of device ", home.device, ", and ", basis_.title, " of another")));

@@ -20,7 +20,7 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
 // A communicator that the pool knows keeps the number that the ranks gave it. NCCL may give the address of a destroyed
 // one to another communicator: then rank or size mostly differ.
 Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
-  Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, handle, basis_.deadline_ms()));
+  Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, handle, basis_.own_deadline_ms()));
   const int device = basis_.device->device();
   if (described.device != device) {
     return InvalidArgument("the communicator is of device ", described.device, ", the pool of ", device);
