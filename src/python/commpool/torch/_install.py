@@ -72,8 +72,12 @@ def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
 
 
 def keep_for_graphs(*let_go: torch.cuda.MemPool, kept: list[torch.cuda.MemPool] = _of_graphs) -> None:
-    """Keeps those that graphs use; lets those go that none uses any more."""
-    kept[:] = [one for one in [*kept, *let_go] if one.use_count() > 1]
+    """Keeps those that graphs use; lets those go that none uses any more. Another thread's may come in between."""
+    kept.extend(let_go)
+    for one in list(kept):
+        if one.use_count() <= 1:
+            with contextlib.suppress(ValueError):
+                kept.remove(one)
 
 
 def _refuse_other_allocators() -> None:

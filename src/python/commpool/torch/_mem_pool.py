@@ -3,7 +3,7 @@ SGLang."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import torch
 
@@ -33,10 +33,17 @@ class MemPoolOptions(PoolOptions, total=False):
 
 
 class _MemPool(torch.cuda.MemPool):
-    """Stays, with its pool, as long as graphs use it: others are captured into it by the `pool()` of those."""
+    """Stays, with its pool, while graphs use it: others are captured into it by the `pool()` of those."""
+
+    _made = False
+
+    def __init__(self, *allocator: Any) -> None:
+        super().__init__(*allocator)
+        self._made = True
 
     def __del__(self, keep: Callable[..., None] = keep_for_graphs) -> None:
-        keep(self)
+        if self._made:
+            keep(self)
 
 
 def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOptions]) -> torch.cuda.MemPool:

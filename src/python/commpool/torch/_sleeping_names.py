@@ -121,8 +121,11 @@ class CuMemAllocator:
         try:
             with use_pool(pool):
                 yield
-        finally:
-            pool.trim()
+        except BaseException:
+            with contextlib.suppress(errors.CommpoolError):
+                pool.trim()
+            raise
+        pool.trim()
 
     def sleep(self, offload_tags: Union[None, str, Sequence[str]] = None, *, level: Optional[int] = None) -> None:
         """Gives all memory back. Memory with one of the tags (by default the default tag) is kept in pinned memory.
