@@ -143,15 +143,16 @@ std::byte* Place() {
   TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\n", table);
 }
 
-// Runs PyTorch's `allocate`. If it runs out of memory that our pools could give back, runs it once more.
+// Runs PyTorch's `allocate`, again after each time that our pools gave memory back for it.
 template <typename Allocate>
 C10_ALWAYS_INLINE auto WithOurIdleMemory(const Allocate& allocate) {
-  try {
-    return allocate();
-  } catch (const c10::OutOfMemoryError& error) {
-    GiveIdleMemory(error);
+  for (;;) {
+    try {
+      return allocate();
+    } catch (const c10::OutOfMemoryError& error) {
+      GiveIdleMemory(error);
+    }
   }
-  return allocate();
 }
 
 }  // namespace
@@ -201,13 +202,11 @@ commpool_status RecordStream(void* pointer, c10::cuda::CUDAStream stream) {
   return Commpool().record_stream(pointer, Promised(stream));
 }
 
-c10::DataPtr Router::AllocateNativeAgain(size_t bytes) { return Native()->allocate(bytes); }
-
 c10::DataPtr Router::AllocateNative(size_t bytes) {
   return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
 }
 
-// When nothing is open this costs two loads, a branch, and the frame that a second try needs.
+// When nothing is open this costs two loads, a branch, and the frame that another try needs.
 [[gnu::aligned(64), gnu::optimize("omit-frame-pointer")]] c10::DataPtr Router::allocate(size_t bytes) {
   if (hot_.AnythingCatches()) return AllocateRouted(bytes);
   TorchAllocator* const native = hot_.native;
@@ -217,7 +216,7 @@ c10::DataPtr Router::AllocateNative(size_t bytes) {
   } catch (const c10::OutOfMemoryError& error) {
     GiveIdleMemory(error);
   }
-  return AllocateNativeAgain(kept);
+  return AllocateNative(kept);
 }
 
 c10::DataPtr Router::AllocateRouted(size_t bytes) {

@@ -217,8 +217,7 @@ class alignas(64) Router final : public TorchAllocator {
 
   // Allocates from PyTorch's own allocator. If that is out of memory, our idle pools give memory back, and it tries
   // again.
-  static c10::DataPtr AllocateNative(size_t bytes);
-  [[gnu::noinline, gnu::cold]] static c10::DataPtr AllocateNativeAgain(size_t bytes);
+  [[gnu::noinline]] static c10::DataPtr AllocateNative(size_t bytes);
   // Allocates from whatever catches the request. It is a separate function, so a forwarded allocation saves no
   // registers for it.
   [[gnu::noinline]] c10::DataPtr AllocateRouted(size_t bytes);

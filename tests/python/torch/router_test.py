@@ -307,9 +307,11 @@ class OutOfMemory(RoutedCase):
 
     def test_takes_from_idle_pools_what_torch_needs(self):
         device = torch.cuda.device_count() - 1
-        pool = self.pool(device=device)
+        pool, idle = self.pool(device=device), self.pool(device=device)
         most = torch.cuda.mem_get_info(device)[0]
         routed = tensor_in(pool, most // 2)
+        too_little = tensor_in(idle, 4 * MIB)
+        del too_little
         with self.assertRaisesRegex(torch.OutOfMemoryError, f"commpool's pools on device {device}: "):
             tensor(most * 3 // 4, device)
         del routed
