@@ -29,11 +29,9 @@ std::shared_ptr<Operation> AwaitElsewhere(const std::shared_ptr<SharedEvent>& ev
 // PyTorch's process groups ask for themselves whether a collective is done. Once they have heard it the program's waits
 // for it do nothing, and those that it forgot would not show. So they hear late of what the host does not know; early
 // enough for the shortest timeout of a group.
-bool MustAskAgain(const Machine& machine, Marker& marker) {
-  if (machine.races.HostKnows(marker.clock) || !CallStack::Capture().IsOf(Asker::kProcessGroup)) return false;
-  const auto now = std::chrono::steady_clock::now();
-  if (!marker.first_asked) marker.first_asked = now;
-  return now < *marker.first_asked + std::chrono::seconds(2);
+bool MustAskAgain(const Machine& machine, const Marker& marker) {
+  const bool is_late = std::chrono::steady_clock::now() >= marker.done_at + std::chrono::seconds(2);
+  return !is_late && !machine.races.HostKnows(marker.clock) && CallStack::Capture().IsOf(Asker::kProcessGroup);
 }
 
 // Finds the stream of a call that asks for its progress. Returns an error while the stream captures, or while another

@@ -29,7 +29,7 @@ struct Marker {
   bool done = false;
   double time_us = 0;
   Clock clock;
-  std::optional<std::chrono::steady_clock::time_point> first_asked;  // by a process group of PyTorch
+  std::chrono::steady_clock::time_point done_at = {};
   StreamReach reach;
   std::shared_ptr<void> shown;  // while it exists, other processes wait for the record
 };

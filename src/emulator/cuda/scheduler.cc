@@ -1,6 +1,7 @@
 #include "src/emulator/cuda/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "src/emulator/cuda/machine.h"
@@ -283,6 +284,7 @@ void Scheduler::Finish(CUstream_st* stream, const std::shared_ptr<Operation>& op
   if (operation->marker != nullptr) {
     operation->marker->time_us = end_us;
     operation->marker->done = true;
+    operation->marker->done_at = std::chrono::steady_clock::now();
     operation->marker->shown.reset();
   }
   stream->queue.pop_front();
