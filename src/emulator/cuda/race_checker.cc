@@ -200,9 +200,11 @@ void RaceChecker::Ended(const Operation& operation, StreamClock& stream) {
 }
 
 void RaceChecker::Heard(const Clock& clock) {
+  if (!on()) return;
+  const CallStack callers = CallStack::Capture();
   bool by_program = true;
   for (auto& [asker, heard] : heard_) {
-    if (!on() || !CallStack::Capture().IsOf(asker)) continue;
+    if (!callers.IsOf(asker)) continue;
     Learn(heard, clock);
     by_program = false;
   }
